@@ -1,0 +1,1 @@
+"""Leasing on PostgreSQL: who may work on which job, until when."""

@@ -1,0 +1,1 @@
+"""Every line of SQL of the project, and the only module that reads it."""
