@@ -1,0 +1,120 @@
+-- Schema pgwf_sdk: runs. It ties the two cores together: what must be atomic over a job's lease and its journal is one
+-- function here. A run is a job of pgwf with the journal of the same number n.
+--
+-- Errors of this schema (SQLSTATE):
+--   WS001  the run id is taken by another workflow or by another input
+--   WS002  no run with that id
+--   WS003  the run is over
+--   WS004  malformed arguments
+--   WS005  the run cannot be retried: it is not over, or it completed
+--   WS010  no human task with that id
+--   WS011  the task is not open, or somebody else holds it
+--   WS012  the task is not held by the one who decides or releases
+--
+-- Lock order, before the classes L2 to L7 of schema pgwf: run rows, in n order. Who sends something to a run takes its
+-- row, stamps the time, inserts into its inbox and wakes its job; who parks or ends a run takes the row first and then
+-- looks at the inbox. So no wake-up is lost between the look and the parking.
+create schema if not exists pgwf_sdk;
+
+create or replace function pgwf_sdk._now() returns timestamptz
+language sql volatile
+as $$ select pg_catalog.clock_timestamp() $$;
+
+-- One row a run, written when it starts and when its stored status changes, never per step.
+-- status is stored only when a person or the end of the run set it; otherwise job and lease tell (view runs).
+create table if not exists pgwf_sdk.run (
+  n bigint primary key,
+  run_id text collate "C" not null,
+  workflow text not null,
+  need text not null,
+  build text,
+  flags int not null default 0,
+  seed bigint not null,
+  trace text,
+  status text constraint "stored status" check (
+    status in ('paused', 'blocked', 'completed', 'failed', 'cancelled', 'terminated', 'continued')),
+  parent bigint,
+  parent_key text,
+  root bigint not null,
+  successor bigint,
+  wake_after int not null default 0,
+  note text,
+  deadline timestamptz,
+  started_by text,
+  created_at timestamptz not null,
+  finished_at timestamptz
+) with (fillfactor = 80);
+
+create index if not exists run_children on pgwf_sdk.run (parent) where parent is not null;  -- children of a run
+create index if not exists run_workflow on pgwf_sdk.run (workflow, n);                      -- list, newest first, one workflow
+
+-- What came from outside and the run has not consumed: signals, results of children and of people, cancel requests.
+-- kind is a number of pgwf_journal.kind; name is the signal's name, or the key of the waiting call.
+create table if not exists pgwf_sdk.inbox (
+  n bigint not null,
+  id bigint generated always as identity,
+  kind smallint not null,
+  name text not null,
+  phase smallint not null default 2,
+  payload bytea,
+  encoding smallint not null default 0,
+  received_at timestamptz not null,
+  primary key (n, id)
+);
+
+-- Signals that were sent with an id of their own, so that a repeated send is seen after the first was consumed.
+create table if not exists pgwf_sdk.dedup (
+  n bigint not null,
+  dedup_id text collate "C" not null,
+  primary key (n, dedup_id)
+);
+
+-- Failed attempts of steps that are to be tried again.
+create table if not exists pgwf_sdk.attempt (
+  n bigint not null,
+  key text not null,
+  no int not null,
+  first_at timestamptz not null,
+  next_at timestamptz not null,
+  error bytea,
+  primary key (n, key)
+);
+
+-- Why a run is blocked: the report a person or a deploy needs.
+create table if not exists pgwf_sdk.blocked (
+  n bigint primary key,
+  report jsonb not null,
+  blocked_at timestamptz not null
+);
+
+-- A question to people. Each of its seats is a job of pgwf that no worker of workflows takes.
+create table if not exists pgwf_sdk.task (
+  n bigint not null,
+  key text not null,
+  task_id text collate "C" not null,
+  name text not null,
+  title text,
+  need text not null,
+  subject bytea,
+  encoding smallint not null,
+  decision_schema jsonb not null,
+  state text not null default 'open' constraint "task state" check (state in ('open', 'decided', 'expired', 'cancelled')),
+  decision bytea,
+  decision_encoding smallint,
+  decided_by text,
+  decided_at timestamptz,
+  due_at timestamptz,
+  expires_at timestamptz,
+  created_at timestamptz not null,
+  primary key (n, key)
+);
+
+create table if not exists pgwf_sdk.seat (
+  seat bigint primary key,
+  n bigint not null,
+  key text not null,
+  holder text,
+  foreign key (n, key) references pgwf_sdk.task
+);
+
+create index if not exists seat_task on pgwf_sdk.seat (n, key);

@@ -1,0 +1,133 @@
+-- Helpers of the entry points. None is for callers; all take locks in the order written at the head of 20_tables.
+
+-- Effect: locks run rows in n order, after which a sender and a run that parks or ends are serialised.
+create or replace function pgwf_sdk._lock_runs(p_n bigint[]) returns void
+language sql volatile
+set enable_seqscan = off
+as $$
+  select count(*) from (
+    select r.n from pgwf_sdk.run r where r.n = any (p_n) order by r.n for no key update
+  ) locked
+$$;
+
+-- Effect: the number of a run.  Errors: WS002.
+create or replace function pgwf_sdk._number(p_run_id text) returns bigint
+language plpgsql stable
+as $$
+declare
+  v_n bigint;
+begin
+  select r.n into v_n
+  from pgwf.name m
+  join pgwf_sdk.run r on r.n = m.n
+  where m.job_id = p_run_id;
+  if v_n is null then
+    raise exception using
+      errcode = 'WS002',
+      message = format('no run %s', coalesce(quote_literal(p_run_id), 'NULL')),
+      hint = 'select run_id from pgwf_sdk.runs order by n desc limit 20;';
+  end if;
+  return v_n;
+end
+$$;
+
+-- Effect: runs, their journals and first entries, for jobs that were submitted in this transaction.
+-- Wake-ups: none here; submitting the jobs did it.
+create or replace function pgwf_sdk._create_runs(
+  p_n bigint[], p_run_ids text[], p_workflows text[], p_needs text[], p_inputs bytea[], p_encodings smallint[],
+  p_deadlines timestamptz[], p_builds text[], p_traces text[], p_parents bigint[], p_parent_keys text[],
+  p_started_by text, p_now timestamptz
+) returns void
+language sql volatile
+as $$
+  insert into pgwf_sdk.run
+    (n, run_id, workflow, need, build, seed, trace, parent, parent_key, root, deadline, started_by, created_at)
+  select a.n, a.run_id, a.workflow, a.need, a.build, hashtextextended(a.run_id, 0), a.trace, a.parent, a.parent_key,
+    coalesce((select p.root from pgwf_sdk.run p where p.n = a.parent), a.n), a.deadline, p_started_by, p_now
+  from unnest(p_n, p_run_ids, p_workflows, p_needs, p_deadlines, p_builds, p_traces, p_parents, p_parent_keys)
+    a(n, run_id, workflow, need, deadline, build, trace, parent, parent_key);
+
+  insert into pgwf_journal.journal (journal_id, n)
+  select a.run_id, a.n from unnest(p_n, p_run_ids) a(n, run_id);
+
+  insert into pgwf_journal.entry
+    (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
+  select a.n, 1, 0, 1, 1, '', a.workflow, 1, a.input, a.encoding, p_now, null, null
+  from unnest(p_n, p_workflows, p_inputs, p_encodings) a(n, workflow, input, encoding);
+$$;
+
+-- Effect: rows into the inboxes of runs whose rows the caller holds; returns the runs that are to be woken.
+-- A run that waits for several children is woken when as many have ended as it asked for (run.wake_after); paused,
+-- blocked and final runs are left alone: the first two read their inbox when they go on.
+create or replace function pgwf_sdk._deliver(
+  p_n bigint[], p_kinds smallint[], p_names text[], p_phases smallint[], p_payloads bytea[], p_encodings smallint[], p_now timestamptz
+) returns bigint[]
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+declare
+  v_wake bigint[];
+begin
+  insert into pgwf_sdk.inbox (n, kind, name, phase, payload, encoding, received_at)
+  select a.n, a.kind, a.name, a.phase, a.payload, a.encoding, p_now
+  from unnest(p_n, p_kinds, p_names, p_phases, p_payloads, p_encodings) with ordinality
+    a(n, kind, name, phase, payload, encoding, ord)
+  order by a.ord;
+
+  with arrived as (
+    select a.n, count(*) filter (where a.kind = 6) as children, count(*) filter (where a.kind <> 6) as others
+    from unnest(p_n, p_kinds) a(n, kind)
+    group by a.n
+  ), counted as (
+    update pgwf_sdk.run r
+    set wake_after = case when a.others > 0 then 0 else greatest(r.wake_after - a.children, 0) end
+    from arrived a
+    where r.n = a.n and r.wake_after > 0
+    returning r.n, r.wake_after
+  )
+  select array_agg(r.n)
+  into v_wake
+  from arrived a
+  join pgwf_sdk.run r on r.n = a.n
+  left join counted c on c.n = a.n
+  where r.status is null and coalesce(c.wake_after, 0) = 0;
+  return coalesce(v_wake, '{}');
+end
+$$;
+
+-- Effect: the seats of the open tasks of runs.
+create or replace function pgwf_sdk._open_seats(p_n bigint[]) returns bigint[]
+language sql stable
+set enable_seqscan = off
+as $$
+  select coalesce(array_agg(s.seat), '{}')
+  from pgwf_sdk.task t
+  join pgwf_sdk.seat s on s.n = t.n and s.key = t.key
+  where t.n = any (p_n) and t.state = 'open'
+$$;
+
+-- Effect: closes tasks that nobody decided.  The caller holds the run rows, and the leases and jobs of the seats.
+create or replace function pgwf_sdk._close_tasks(p_seats bigint[], p_state text, p_worker_id text, p_now timestamptz) returns void
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+begin
+  update pgwf_sdk.task t
+  set state = p_state
+  from pgwf_sdk.seat s
+  where s.seat = any (p_seats) and t.n = s.n and t.key = s.key and t.state = 'open';
+  perform pgwf._end(p_seats, 'cancelled', p_worker_id, p_now);
+end
+$$;
+
+-- Effect: jobs that were submitted in this transaction for runs that may not be started after all are taken back.
+create or replace function pgwf_sdk._withdraw(p_n bigint[]) returns void
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+begin
+  delete from pgwf.ready r using pgwf.job j where j.n = any (p_n) and r.need = j.need and r.prio = j.prio and r.pos = j.n;
+  delete from pgwf.name m using pgwf.job j where j.n = any (p_n) and m.job_id = j.job_id;
+  delete from pgwf.job j where j.n = any (p_n);
+end
+$$;

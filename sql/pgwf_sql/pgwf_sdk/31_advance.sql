@@ -1,0 +1,205 @@
+-- The one hot call: everything a worker has to say about many runs, and the work it asks for, in one round trip and one
+-- commit. The lease row lock is the fence: it is taken before the journal's head is looked at and kept until the commit,
+-- so nobody else can append in between, and a lease cannot end under a call that was admitted.
+
+-- Effect: gives leases back.  p_available_at is when each run becomes leasable again ('infinity': when it is woken);
+-- p_needs NULL keeps the need.  A paused run stays parked whatever was asked.
+-- The caller holds run rows, leases and jobs.
+create or replace function pgwf_sdk._give_back(
+  p_n bigint[], p_needs text[], p_available_at timestamptz[], p_wake_after int[], p_notes text[], p_worker_id text, p_now timestamptz
+) returns void
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+declare
+  v_available_at timestamptz[];
+begin
+  update pgwf_sdk.run r
+  set wake_after = coalesce(a.wake_after, 0), note = a.note
+  from unnest(p_n, p_wake_after, p_notes) a(n, wake_after, note)
+  where r.n = a.n and (r.wake_after, r.note) is distinct from (coalesce(a.wake_after, 0), a.note);
+
+  select array_agg(case when r.status in ('paused', 'blocked') then 'infinity' else a.available_at end order by a.ord)
+  into v_available_at
+  from unnest(p_n, p_available_at) with ordinality a(n, available_at, ord)
+  join pgwf_sdk.run r on r.n = a.n;
+  perform pgwf._requeue(p_n, p_needs, v_available_at, p_worker_id, p_now);
+end
+$$;
+
+-- Effect: ends runs: status, the job to the archive, the result into the parent's inbox, a cancel request to children
+-- that still run, open tasks closed, everybody who waits for the result woken.  The terminal entry is in the journal.
+-- The caller holds the rows of the runs, of their parents and children, and leases and jobs of all of them and p_seats.
+create or replace function pgwf_sdk._finish(
+  p_n bigint[], p_statuses text[], p_payloads bytea[], p_encodings smallint[], p_children bigint[], p_seats bigint[],
+  p_worker_id text, p_now timestamptz
+) returns void
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+declare
+  v_wake bigint[] := '{}';
+begin
+  update pgwf_sdk.run r
+  set status = a.status, finished_at = p_now, wake_after = 0, note = null
+  from unnest(p_n, p_statuses) a(n, status)
+  where r.n = a.n;
+  delete from pgwf_sdk.inbox i where i.n = any (p_n);
+  delete from pgwf_sdk.attempt t where t.n = any (p_n);
+
+  if exists (select from pgwf_sdk.run r where r.n = any (p_n) and r.parent is not null) then
+    select pgwf_sdk._deliver(
+      array_agg(r.parent order by a.ord), array_agg(6::smallint), array_agg(r.parent_key order by a.ord),
+      array_agg((case a.status when 'completed' then 2 when 'cancelled' then 5 when 'terminated' then 6 else 3 end)::smallint order by a.ord),
+      array_agg(a.payload order by a.ord), array_agg(a.encoding order by a.ord), p_now)
+    into v_wake
+    from unnest(p_n, p_statuses, p_payloads, p_encodings) with ordinality a(n, status, payload, encoding, ord)
+    join pgwf_sdk.run r on r.n = a.n
+    join pgwf_sdk.run p on p.n = r.parent and p.finished_at is null;
+  end if;
+
+  if cardinality(p_children) > 0 then
+    select coalesce(v_wake, '{}') || pgwf_sdk._deliver(
+      array_agg(r.n), array_agg(11::smallint), array_agg('parent'::text), array_agg(2::smallint),
+      array_agg(convert_to(jsonb_build_object('by', 'parent', 'reason', 'the parent run is over')::text, 'UTF8')),
+      array_agg(1::smallint), p_now)
+    into v_wake
+    from pgwf_sdk.run r
+    where r.n = any (p_children) and r.finished_at is null;
+  end if;
+
+  perform pgwf._end(p_n, 'completed', p_worker_id, p_now);
+  if cardinality(p_seats) > 0 then
+    perform pgwf_sdk._close_tasks(p_seats, 'cancelled', p_worker_id, p_now);
+  end if;
+  if cardinality(v_wake) > 0 then
+    perform pgwf._wake_jobs(v_wake, p_now);
+  end if;
+  perform pgwf._wake(array(select 'run.' || x from unnest(p_n) x));
+end
+$$;
+
+-- Effect: leases up to p_slots runs and answers each with what a worker needs to go on: its journal (up to 1,000
+-- entries; head tells whether there are more), its inbox and the failed attempts of its open steps.
+-- A job that is no run (somebody submitted it by hand for a need of workflows) is given back for a minute.
+create or replace function pgwf_sdk._claimed(p_worker_id text, p_worker_caps text[], p_slots int, p_lease_seconds double precision, p_now timestamptz)
+returns table (
+  n bigint, run_id text, workflow text, need text, build text, seed bigint, trace text, parent boolean,
+  lease_id uuid, lease_no bigint, streak int, head bigint, calls int[], kinds smallint[], phases smallint[], scopes text[], names text[],
+  occurrences int[], payloads bytea[], encodings smallint[], times timestamptz[])
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+declare
+  v_foreign bigint[];
+  v_n bigint[];
+  v_lease_ids uuid[];
+  v_lease_nos bigint[];
+begin
+  select array_agg(c.n), array_agg(c.lease_id), array_agg(c.lease_no)
+  into v_n, v_lease_ids, v_lease_nos
+  from pgwf._claim(p_worker_id, p_worker_caps, p_slots, p_lease_seconds, p_now) c;
+  if v_n is null then
+    return;
+  end if;
+
+  select array_agg(c.x) into v_foreign from unnest(v_n) c(x) where not exists (select from pgwf_sdk.run r where r.n = c.x);
+  if v_foreign is not null then
+    perform pgwf._requeue(v_foreign, array_fill(null::text, array[cardinality(v_foreign)]),
+      array_fill(p_now + interval '1 minute', array[cardinality(v_foreign)]), p_worker_id, p_now);
+  end if;
+
+  return query
+  select r.n, r.run_id, r.workflow, r.need, r.build, r.seed, r.trace, r.parent is not null, c.lease_id, c.lease_no, j.streak,
+    pgwf_journal._head(r.n), e.calls, e.kinds, e.phases, e.scopes, e.names, e.occurrences, e.payloads, e.encodings, e.times
+  from unnest(v_n, v_lease_ids, v_lease_nos) with ordinality c(n, lease_id, lease_no, ord)
+  join pgwf_sdk.run r on r.n = c.n
+  join pgwf.job j on j.n = c.n
+  cross join lateral (
+    select array_agg(x.call order by x.seq) as calls, array_agg(x.kind order by x.seq) as kinds, array_agg(x.phase order by x.seq) as phases,
+      array_agg(x.scope order by x.seq) as scopes, array_agg(x.name order by x.seq) as names, array_agg(x.occurrence order by x.seq) as occurrences,
+      array_agg(x.payload order by x.seq) as payloads, array_agg(x.encoding order by x.seq) as encodings, array_agg(x.recorded_at order by x.seq) as times
+    from (select * from pgwf_journal.entry x where x.n = c.n order by x.seq limit 1000) x
+  ) e
+  order by c.ord;
+end
+$$;
+
+-- Effect: for each item, in this order and all or nothing an item: appends its entries after p_expected_seqs, starts its
+-- children, opens and closes its tasks, takes consumed rows out of its inbox, and does what its disposition says:
+--   keep      the lease goes on
+--   park      the lease is given back until p_until or p_delay_seconds from now, whichever comes first; NULL in both:
+--             until it is woken.  p_wake_after children have to end before one of them wakes it
+--   hop       given back at once with need p_needs
+--   release   given back for p_delay_seconds with a note why (also: at once, by a worker that drains)
+--   complete, fail, cancel    the run ends; its last entry is the terminal one
+--   block     parked for ever with the report p_notes (JSON), until somebody resumes it
+-- Then leases up to p_slots further runs.
+-- Answer: a row an item, then a row a claimed run.  status of an item:
+--   ok          done
+--   unread      entries written, but not parked: rows after p_inbox_seen are in the inbox; the lease goes on
+--   undecided   p_decides was set and there are such rows: nothing is written; look at them and decide again
+--   fenced      the lease is not this worker's any more: nothing is written, drop the run
+--   conflict    the journal is not at p_expected_seqs: nothing is written, replay (or this call was sent before)
+--   child_exists  a child's or task's id is taken: nothing is written
+-- With unread and undecided, and with each claimed run, come the inbox rows; with a claimed run its failed attempts.
+-- Locks: run rows, leases, jobs (20_tables.sql).  Errors: WS004; 55P03 when a row was held for longer than 100 ms.
+create or replace function pgwf_sdk.advance(
+  p_worker_id text,
+  p_n bigint[] default '{}', p_lease_ids uuid[] default '{}', p_expected_seqs bigint[] default '{}', p_dispositions text[] default '{}',
+  p_until timestamptz[] default '{}', p_delay_seconds double precision[] default '{}', p_needs text[] default '{}',
+  p_inbox_seen bigint[] default '{}', p_wake_after int[] default '{}', p_decides boolean[] default '{}', p_notes text[] default '{}',
+  p_lapsed boolean[] default '{}',
+  p_entry_items int[] default '{}', p_entry_calls int[] default '{}', p_entry_kinds smallint[] default '{}',
+  p_entry_phases smallint[] default '{}', p_entry_scopes text[] default '{}', p_entry_names text[] default '{}',
+  p_entry_occurrences int[] default '{}', p_entry_payloads bytea[] default '{}', p_entry_encodings smallint[] default '{}',
+  p_entry_codes int[] default '{}',
+  p_child_items int[] default '{}', p_child_keys text[] default '{}', p_child_run_ids text[] default '{}',
+  p_child_workflows text[] default '{}', p_child_needs text[] default '{}', p_child_builds text[] default '{}',
+  p_child_inputs bytea[] default '{}', p_child_encodings smallint[] default '{}',
+  p_consumed_items int[] default '{}', p_consumed_ids bigint[] default '{}',
+  p_tasks jsonb default '[]', p_attempts jsonb default '[]',
+  p_worker_caps text[] default '{}', p_slots int default 0, p_lease_seconds double precision default 15
+) returns table (
+  item int, n bigint, status text, now_at timestamptz, run_id text, workflow text, need text, build text, seed bigint, trace text,
+  parent boolean, lease_id uuid, lease_no bigint, streak int, head bigint, calls int[], kinds smallint[], phases smallint[], scopes text[],
+  names text[], occurrences int[], payloads bytea[], encodings smallint[], times timestamptz[], inbox jsonb, attempts jsonb)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '100ms'
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+  v_now timestamptz := pgwf_sdk._now();
+  v_statuses text[];
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception using errcode = 'WS004', message = format('advance runs at read committed, found %s', current_setting('transaction_isolation'));
+  end if;
+
+  if cardinality(p_n) > 0 then
+    v_statuses := pgwf_sdk._settle(
+      p_worker_id, v_now, p_n, p_lease_ids, p_expected_seqs, p_dispositions, p_until, p_delay_seconds, p_needs, p_inbox_seen, p_wake_after,
+      p_decides, p_notes, p_lapsed, p_entry_items, p_entry_calls, p_entry_kinds, p_entry_phases, p_entry_scopes, p_entry_names,
+      p_entry_occurrences, p_entry_payloads, p_entry_encodings, p_entry_codes, p_child_items, p_child_keys, p_child_run_ids,
+      p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_consumed_items, p_consumed_ids, p_tasks, p_attempts);
+    return query
+    select a.ord::int, a.n, a.status, v_now, null::text, null::text, null::text, null::text, null::bigint, null::text, null::boolean,
+      null::uuid, null::bigint, null::int, null::bigint, null::int[], null::smallint[], null::smallint[], null::text[], null::text[],
+      null::int[], null::bytea[], null::smallint[], null::timestamptz[],
+      case when a.status in ('unread', 'undecided') then pgwf_sdk._inbox(a.n, a.seen) end, null::jsonb
+    from unnest(p_n, v_statuses, p_inbox_seen) with ordinality a(n, status, seen, ord)
+    order by a.ord;
+  end if;
+
+  if p_slots > 0 then
+    return query
+    select null::int, c.n, 'claimed', v_now, c.run_id, c.workflow, c.need, c.build, c.seed, c.trace, c.parent, c.lease_id, c.lease_no, c.streak,
+      c.head, c.calls, c.kinds, c.phases, c.scopes, c.names, c.occurrences, c.payloads, c.encodings, c.times,
+      pgwf_sdk._inbox(c.n, 0),
+      (select jsonb_agg(jsonb_build_object('key', t.key, 'no', t.no, 'next_at', t.next_at, 'first_at', t.first_at) order by t.key) from pgwf_sdk.attempt t where t.n = c.n)
+    from pgwf_sdk._claimed(p_worker_id, p_worker_caps, p_slots, p_lease_seconds, v_now) c;
+  end if;
+end
+$$;

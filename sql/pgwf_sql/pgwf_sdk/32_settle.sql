@@ -1,0 +1,217 @@
+-- What advance does for its items. Every step of it is one statement over all of them.
+
+-- Effect: rows of a run's inbox after p_after, oldest first, at most 1,000; bytes as base64.
+create or replace function pgwf_sdk._inbox(p_n bigint, p_after bigint) returns jsonb
+language sql stable
+set enable_seqscan = off
+as $$
+  select jsonb_agg(jsonb_build_object(
+    'id', i.id, 'kind', i.kind, 'name', i.name, 'phase', i.phase, 'payload', encode(i.payload, 'base64'),
+    'encoding', i.encoding, 'received_at', i.received_at) order by i.id)
+  from (
+    select * from pgwf_sdk.inbox i where i.n = p_n and i.id > coalesce(p_after, 0) order by i.id limit 1000
+  ) i
+$$;
+
+-- Effect: appends entries of the items whose number p_n gives (NULL: an item that writes nothing) after p_heads.
+create or replace function pgwf_sdk._append(
+  p_n bigint[], p_heads bigint[], p_lease_nos bigint[], p_now timestamptz, p_items int[], p_calls int[], p_kinds smallint[], p_phases smallint[],
+  p_scopes text[], p_names text[], p_occurrences int[], p_payloads bytea[], p_encodings smallint[], p_codes int[]
+) returns void
+language sql volatile
+as $$
+  insert into pgwf_journal.entry
+    (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
+  select p_n[e.item], p_heads[e.item] + row_number() over (partition by e.item order by e.ord), e.call, e.kind, e.phase, e.scope, e.name,
+    e.occurrence, e.payload, e.encoding, p_now, p_lease_nos[e.item], e.code
+  from unnest(p_items, p_calls, p_kinds, p_phases, p_scopes, p_names, p_occurrences, p_payloads, p_encodings, p_codes) with ordinality
+    e(item, call, kind, phase, scope, name, occurrence, payload, encoding, code, ord)
+  where p_n[e.item] is not null
+$$;
+
+-- Effect: writes down failed attempts that are to be tried again; an element without next_seconds takes the record back,
+-- because the step is over.  p_n: as in _append.
+create or replace function pgwf_sdk._note_attempts(p_n bigint[], p_attempts jsonb, p_now timestamptz) returns void
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+begin
+  delete from pgwf_sdk.attempt t
+  using jsonb_to_recordset(p_attempts) a(item int, key text, next_seconds double precision)
+  where a.next_seconds is null and t.n = p_n[a.item] and t.key = a.key;
+
+  insert into pgwf_sdk.attempt (n, key, no, first_at, next_at, error)
+  select p_n[a.item], a.key, a.no, p_now, p_now + make_interval(secs => a.next_seconds), convert_to(a.error, 'UTF8')
+  from jsonb_to_recordset(p_attempts) a(item int, key text, no int, next_seconds double precision, error text)
+  where a.next_seconds is not null and p_n[a.item] is not null
+  on conflict (n, key) do update set no = excluded.no, next_at = excluded.next_at, error = excluded.error;
+end
+$$;
+
+-- Effect: opens tasks whose seats were submitted as jobs p_seats (one an element of p_tasks that opens, in order).
+create or replace function pgwf_sdk._open_tasks(p_n bigint[], p_tasks jsonb, p_seats bigint[], p_now timestamptz) returns void
+language sql volatile
+as $$
+  with opened as (
+    select p_n[a.item] as n, a.*, p_seats[row_number() over (order by a.ord)] as seat
+    from rows from (jsonb_to_recordset(p_tasks) as (
+      item int, key text, task_id text, name text, title text, need text, subject text, encoding smallint, decision_schema jsonb,
+      due_seconds double precision, expires_seconds double precision, close text
+    )) with ordinality a(item, key, task_id, name, title, need, subject, encoding, decision_schema, due_seconds, expires_seconds, close, ord)
+    where a.close is null
+  ), tasks as (
+    insert into pgwf_sdk.task
+      (n, key, task_id, name, title, need, subject, encoding, decision_schema, due_at, expires_at, created_at)
+    select o.n, o.key, o.task_id, o.name, o.title, o.need, convert_to(o.subject, 'UTF8'), o.encoding, o.decision_schema,
+      p_now + make_interval(secs => o.due_seconds), p_now + make_interval(secs => o.expires_seconds), p_now
+    from opened o
+    where o.n is not null
+    returning n, key
+  )
+  insert into pgwf_sdk.seat (seat, n, key)
+  select o.seat, t.n, t.key
+  from tasks t
+  join opened o on o.n = t.n and o.key = t.key;
+$$;
+
+-- Effect: advance's items; returns a status an item.  Locks in order: names (children and seats are submitted first; those
+-- of an item that then is refused are withdrawn), run rows, leases, jobs.
+create or replace function pgwf_sdk._settle(
+  p_worker_id text, p_now timestamptz, p_n bigint[], p_lease_ids uuid[], p_expected_seqs bigint[], p_dispositions text[],
+  p_until timestamptz[], p_delay_seconds double precision[], p_needs text[], p_inbox_seen bigint[], p_wake_after int[],
+  p_decides boolean[], p_notes text[], p_lapsed boolean[],
+  p_entry_items int[], p_entry_calls int[], p_entry_kinds smallint[], p_entry_phases smallint[], p_entry_scopes text[],
+  p_entry_names text[], p_entry_occurrences int[], p_entry_payloads bytea[], p_entry_encodings smallint[], p_entry_codes int[],
+  p_child_items int[], p_child_keys text[], p_child_run_ids text[], p_child_workflows text[], p_child_needs text[], p_child_builds text[],
+  p_child_inputs bytea[], p_child_encodings smallint[], p_consumed_items int[], p_consumed_ids bigint[], p_tasks jsonb, p_attempts jsonb
+) returns text[]
+language plpgsql volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+  v_new_items int[] := '{}';      -- item of each submitted job: children first, then seats
+  v_new_n bigint[] := '{}';
+  v_new_ok boolean[] := '{}';
+  v_children_count int := cardinality(p_child_items);
+  v_moving bigint[] := '{}';
+  v_ending bigint[] := '{}';
+  v_parents bigint[] := '{}';
+  v_children bigint[] := '{}';
+  v_seats bigint[] := '{}';       -- of runs that end
+  v_closing bigint[] := '{}';     -- of tasks that a run closes
+  v_lease_nos bigint[];
+  v_statuses text[];
+  v_written bigint[];             -- the item's number, or NULL where nothing is written
+  v_jobs bigint[];
+begin
+  if v_children_count > 0 or p_tasks <> '[]' then
+    select coalesce(array_agg(s.item order by s.ord), '{}'), coalesce(array_agg(s.n order by s.ord), '{}'),
+      coalesce(array_agg(s.ok order by s.ord), '{}')
+    into v_new_items, v_new_n, v_new_ok
+    from pgwf_sdk._submit_for(p_worker_id, p_n, p_child_items, p_child_run_ids, p_child_needs, p_tasks, p_now) s;
+    v_closing := array(
+      select s.seat
+      from jsonb_to_recordset(p_tasks) a(item int, key text, close text)
+      join pgwf_sdk.task t on t.n = p_n[a.item] and t.key = a.key and t.state = 'open'
+      join pgwf_sdk.seat s on s.n = t.n and s.key = t.key
+      where a.close is not null);
+  end if;
+
+  if not ('keep' = all (p_dispositions)) or true = any (p_decides) then
+    select array_agg(a.n), coalesce(array_agg(a.n) filter (where a.disposition in ('complete', 'fail', 'cancel')), '{}')
+    into v_moving, v_ending
+    from unnest(p_n, p_dispositions, p_decides) a(n, disposition, decides)
+    where a.disposition <> 'keep' or a.decides;
+    if cardinality(v_ending) > 0 then
+      select coalesce(array_agg(distinct r.parent) filter (where r.parent is not null), '{}') into v_parents
+      from pgwf_sdk.run r where r.n = any (v_ending);
+      v_children := array(select r.n from pgwf_sdk.run r where r.parent = any (v_ending) and r.finished_at is null);
+      v_seats := pgwf_sdk._open_seats(v_ending);
+    end if;
+    perform pgwf_sdk._lock_runs(v_moving || v_parents || v_children);
+  end if;
+
+  select array_agg(l.lease_no order by a.ord)
+  into v_lease_nos
+  from unnest(p_n, p_lease_ids) with ordinality a(n, lease_id, ord)
+  left join (
+    select l.n, l.lease_id, l.lease_no
+    from pgwf.lease l
+    where l.n = any (p_n || v_seats || v_closing)
+    order by l.n
+    for no key update
+  ) l on l.n = a.n and l.lease_id = a.lease_id;
+
+  v_jobs := v_moving || v_parents || v_children || v_seats || v_closing;
+  if true = any (p_lapsed) then
+    v_jobs := v_jobs || array(select a.n from unnest(p_n, p_lapsed) a(n, lapsed) where a.lapsed);
+  end if;
+  if cardinality(v_jobs) > 0 then
+    perform pgwf._lock_jobs(v_jobs, '{}');
+  end if;
+
+  -- In a statement of its own: its snapshot is younger than the locks, so heads and inboxes are final for this call.
+  select array_agg(
+      case
+        when v_lease_nos[a.ord] is null then 'fenced'
+        when coalesce(h.seq, 0) <> a.expected_seq then 'conflict'
+        when a.decides and exists (select from pgwf_sdk.inbox i where i.n = a.n and i.id > a.seen) then 'undecided'
+        when false = any (v_new_ok) and exists (
+          select from unnest(v_new_items, v_new_ok) s(item, ok) where s.item = a.ord and not s.ok) then 'child_exists'
+        when a.disposition = 'park' and pgwf_sdk._unread(a.n, a.seen, a.wake_after) then 'unread'
+        else 'ok'
+      end order by a.ord)
+  into v_statuses
+  from unnest(p_n, p_expected_seqs, p_dispositions, p_inbox_seen, p_wake_after, p_decides) with ordinality
+    a(n, expected_seq, disposition, seen, wake_after, decides, ord)
+  left join lateral (
+    select e.seq from pgwf_journal.entry e where e.n = a.n order by e.seq desc limit 1
+  ) h on true;
+
+  v_written := p_n;
+  if not ('ok' = all (v_statuses)) then
+    v_written := array(
+      select case when a.status in ('ok', 'unread') then a.n end from unnest(p_n, v_statuses) with ordinality a(n, status, ord) order by a.ord);
+    if cardinality(v_new_n) > 0 then
+      perform pgwf_sdk._withdraw(array(
+        select s.n from unnest(v_new_items, v_new_n, v_new_ok) s(item, n, ok) where s.ok and v_written[s.item] is null));
+    end if;
+  end if;
+
+  if cardinality(p_entry_items) > 0 then
+    perform pgwf_sdk._append(v_written, p_expected_seqs, v_lease_nos, p_now, p_entry_items, p_entry_calls, p_entry_kinds, p_entry_phases,
+      p_entry_scopes, p_entry_names, p_entry_occurrences, p_entry_payloads, p_entry_encodings, p_entry_codes);
+    if true = any (p_lapsed) then
+      update pgwf.job j set streak = 0
+      from unnest(v_written, p_lapsed) with ordinality a(n, lapsed, ord)
+      where a.lapsed and j.n = a.n and a.ord = any (p_entry_items) and j.streak > 0;
+    end if;
+  end if;
+  if cardinality(p_consumed_ids) > 0 then
+    delete from pgwf_sdk.inbox i
+    using unnest(p_consumed_items, p_consumed_ids) c(item, id)
+    where i.n = v_written[c.item] and i.id = c.id;
+  end if;
+  if p_attempts <> '[]' then
+    perform pgwf_sdk._note_attempts(v_written, p_attempts, p_now);
+  end if;
+  if v_children_count > 0 then
+    perform pgwf_sdk._create_children(v_written, v_new_n[:v_children_count], p_child_items, p_child_keys, p_child_run_ids,
+      p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_worker_id, p_now);
+  end if;
+  if p_tasks <> '[]' then
+    perform pgwf_sdk._open_tasks(v_written, p_tasks, v_new_n[v_children_count + 1:], p_now);
+  end if;
+  if cardinality(v_closing) > 0 then
+    perform pgwf_sdk._close_tasks(
+      array(select s.seat from pgwf_sdk.seat s where s.seat = any (v_closing) and s.n = any (v_written)), 'expired', p_worker_id, p_now);
+  end if;
+
+  if cardinality(v_moving) > 0 then
+    perform pgwf_sdk._dispose(p_worker_id, p_now, p_n, v_statuses, p_dispositions, p_until, p_delay_seconds, p_needs, p_inbox_seen,
+      p_wake_after, p_notes, p_entry_items, p_entry_kinds, p_entry_phases, p_entry_payloads, p_entry_encodings, v_children, v_seats);
+  end if;
+  return v_statuses;
+end
+$$;

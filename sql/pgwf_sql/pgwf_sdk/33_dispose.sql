@@ -1,0 +1,132 @@
+-- Effect: the jobs a call of advance submits, in order: children first, then the seats of the tasks it opens.
+create or replace function pgwf_sdk._new_jobs(p_child_items int[], p_child_run_ids text[], p_child_needs text[], p_tasks jsonb)
+returns table (ord bigint, item int, job_id text, need text)
+language sql stable
+as $$
+  select row_number() over (order by a.class, a.ord), a.item, a.job_id, a.need
+  from (
+    select 1 as class, c.ord, c.item, c.job_id, c.need
+    from unnest(p_child_items, p_child_run_ids, p_child_needs) with ordinality c(item, job_id, need, ord)
+    union all
+    select 2, t.ord, (t.task ->> 'item')::int, t.task ->> 'task_id', t.task ->> 'need'
+    from jsonb_array_elements(p_tasks) with ordinality t(task, ord)
+    where t.task ->> 'close' is null
+  ) a
+$$;
+
+-- Effect: submits those jobs, each with the priority of the run that asked for it.
+create or replace function pgwf_sdk._submit_for(
+  p_worker_id text, p_n bigint[], p_child_items int[], p_child_run_ids text[], p_child_needs text[], p_tasks jsonb, p_now timestamptz
+) returns table (ord bigint, item int, n bigint, ok boolean)
+language sql volatile
+as $$
+  with new as materialized (
+    select a.*, coalesce(j.prio, 3::smallint) as prio
+    from pgwf_sdk._new_jobs(p_child_items, p_child_run_ids, p_child_needs, p_tasks) a
+    left join pgwf.job j on j.n = p_n[a.item]
+  ), arrays as (
+    select array_agg(a.job_id order by a.ord) as job_ids, array_agg(a.need order by a.ord) as needs,
+      array_agg(a.prio order by a.ord) as prios, count(*)::int as count
+    from new a
+  )
+  select a.ord, a.item, s.n, s.status = 'ok'
+  from arrays
+  cross join lateral pgwf._submit(arrays.job_ids, arrays.needs, arrays.prios, array_fill(null::text, array[arrays.count]),
+    array_fill(null::timestamptz, array[arrays.count]), array_fill(null::timestamptz, array[arrays.count]), p_worker_id, p_now) s
+  join new a on a.ord = s.ord
+  where arrays.count > 0
+$$;
+
+-- Effect: runs for the children of items that are written; p_children are their jobs, in the order of p_items.
+create or replace function pgwf_sdk._create_children(
+  p_n bigint[], p_children bigint[], p_items int[], p_keys text[], p_run_ids text[], p_workflows text[], p_needs text[], p_builds text[],
+  p_inputs bytea[], p_encodings smallint[], p_worker_id text, p_now timestamptz
+) returns void
+language sql volatile
+set enable_seqscan = off
+as $$
+  select pgwf_sdk._create_runs(
+    array_agg(c.child order by c.ord), array_agg(c.run_id order by c.ord), array_agg(c.workflow order by c.ord),
+    array_agg(c.need order by c.ord), array_agg(c.input order by c.ord), array_agg(c.encoding order by c.ord),
+    array_agg(null::timestamptz), array_agg(c.build order by c.ord), array_agg(p.trace order by c.ord),
+    array_agg(p.n order by c.ord), array_agg(c.key order by c.ord), p_worker_id, p_now)
+  from unnest(p_children, p_items, p_keys, p_run_ids, p_workflows, p_needs, p_builds, p_inputs, p_encodings) with ordinality
+    c(child, item, key, run_id, workflow, need, build, input, encoding, ord)
+  join pgwf_sdk.run p on p.n = p_n[c.item]
+  having count(*) > 0
+$$;
+
+-- Effect: whether a run that wants to park has reason not to: something other than a child's result arrived after p_seen,
+-- or as many children ended as it waits for.
+create or replace function pgwf_sdk._unread(p_n bigint, p_seen bigint, p_wake_after int) returns boolean
+language sql stable
+set enable_seqscan = off
+as $$
+  select count(*) filter (where i.kind <> 6) > 0 or count(*) filter (where i.kind = 6) >= greatest(p_wake_after, 1)
+  from pgwf_sdk.inbox i
+  where i.n = p_n and i.id > coalesce(p_seen, 0)
+$$;
+
+-- Effect: what becomes of the runs of a call of advance whose items are written and do not just keep their lease.
+-- The caller holds the rows of runs, leases and jobs.
+create or replace function pgwf_sdk._dispose(
+  p_worker_id text, p_now timestamptz, p_n bigint[], p_statuses text[], p_dispositions text[], p_until timestamptz[],
+  p_delay_seconds double precision[], p_needs text[], p_inbox_seen bigint[], p_wake_after int[], p_notes text[],
+  p_entry_items int[], p_entry_kinds smallint[], p_entry_phases smallint[], p_entry_payloads bytea[], p_entry_encodings smallint[],
+  p_children bigint[], p_seats bigint[]
+) returns void
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+declare
+  v_n bigint[];
+  v_needs text[];
+  v_available_at timestamptz[];
+  v_wake_after int[];
+  v_notes text[];
+  v_outcomes text[];
+  v_payloads bytea[];
+  v_encodings smallint[];
+begin
+  with blocked as (
+    insert into pgwf_sdk.blocked (n, report, blocked_at)
+    select a.n, a.note::jsonb, p_now
+    from unnest(p_n, p_statuses, p_dispositions, p_notes) a(n, status, disposition, note)
+    where a.status = 'ok' and a.disposition = 'block'
+    on conflict (n) do update set report = excluded.report, blocked_at = excluded.blocked_at
+    returning n
+  )
+  update pgwf_sdk.run r set status = 'blocked' from blocked b where r.n = b.n;
+
+  select array_agg(a.n order by a.ord),
+    array_agg(case when a.disposition = 'hop' then a.need end order by a.ord),
+    array_agg(case a.disposition
+      when 'hop' then p_now
+      when 'block' then 'infinity'
+      else coalesce(least(a.until, p_now + make_interval(secs => a.delay_seconds)), 'infinity') end order by a.ord),
+    array_agg(case when a.disposition = 'park' and a.wake_after > 1 then a.wake_after - (
+      select count(*)::int from pgwf_sdk.inbox i where i.n = a.n and i.id > coalesce(a.seen, 0) and i.kind = 6) end order by a.ord),
+    array_agg(case when a.disposition = 'release' then a.note end order by a.ord)
+  into v_n, v_needs, v_available_at, v_wake_after, v_notes
+  from unnest(p_n, p_statuses, p_dispositions, p_until, p_delay_seconds, p_needs, p_inbox_seen, p_wake_after, p_notes) with ordinality
+    a(n, status, disposition, until, delay_seconds, need, seen, wake_after, note, ord)
+  where a.status = 'ok' and a.disposition in ('park', 'hop', 'release', 'block');
+  if v_n is not null then
+    perform pgwf_sdk._give_back(v_n, v_needs, v_available_at, v_wake_after, v_notes, p_worker_id, p_now);
+  end if;
+
+  select array_agg(a.n order by a.ord),
+    array_agg(case a.disposition when 'complete' then 'completed' when 'fail' then 'failed' else 'cancelled' end order by a.ord),
+    array_agg(e.payload order by a.ord), array_agg(coalesce(e.encoding, 0::smallint) order by a.ord)
+  into v_n, v_outcomes, v_payloads, v_encodings
+  from unnest(p_n, p_statuses, p_dispositions) with ordinality a(n, status, disposition, ord)
+  left join unnest(p_entry_items, p_entry_kinds, p_entry_phases, p_entry_payloads, p_entry_encodings) e(item, kind, phase, payload, encoding)
+    on e.item = a.ord and e.kind = 1 and e.phase <> 1
+  where a.status = 'ok' and a.disposition in ('complete', 'fail', 'cancel');
+  if v_n is not null then
+    perform pgwf_sdk._finish(v_n, v_outcomes, v_payloads, v_encodings,
+      array(select r.n from pgwf_sdk.run r where r.n = any (p_children) and r.parent = any (v_n)),
+      array(select s.seat from pgwf_sdk.seat s where s.seat = any (p_seats) and s.n = any (v_n)), p_worker_id, p_now);
+  end if;
+end
+$$;

@@ -1,0 +1,117 @@
+-- Effect: starts a run: job, journal with its first entry, run row, in the caller's transaction.  Starting a known id with
+-- the same workflow and input changes nothing and answers created = false, whether that run still goes on or is over.
+-- p_input is what the SDK writes: {"args": […], "kwargs": {…}} as bytes; p_trace is a W3C traceparent.
+-- Locks: the id.  Errors: WS001, WS004.  Wake-ups: workers that sleep on the need.
+create or replace function pgwf_sdk.start_run(
+  p_run_id text, p_workflow text, p_need text, p_input bytea, p_encoding int, p_priority int default 3,
+  p_start_at timestamptz default null, p_deadline timestamptz default null, p_build text default null,
+  p_trace text default null, p_started_by text default null
+) returns table (n bigint, run_id text, created boolean)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := pgwf_sdk._now();
+  v_n bigint;
+  v_status text;
+  v_known record;
+begin
+  if nullif(p_workflow, '') is null then
+    raise exception using errcode = 'WS004', message = format('run %s: workflow is %s, expected a name', p_run_id, coalesce(quote_literal(p_workflow), 'NULL'));
+  end if;
+  if p_priority is null or p_priority not between 1 and 4 then
+    raise exception using errcode = 'WS004', message = format('run %s: priority is %s, expected 1 (most urgent) to 4', p_run_id, coalesce(p_priority::text, 'NULL'));
+  end if;
+
+  select s.n, s.status into v_n, v_status
+  from pgwf._submit(array[p_run_id], array[p_need], array[p_priority::smallint], array[null::text],
+    array[p_start_at], array[null::timestamptz], coalesce(p_started_by, 'client'), v_now) s;
+
+  if v_status = 'ok' then
+    perform pgwf_sdk._create_runs(array[v_n], array[p_run_id], array[p_workflow], array[p_need], array[p_input], array[p_encoding::smallint],
+      array[p_deadline], array[p_build], array[p_trace], array[null::bigint], array[null::text], p_started_by, v_now);
+    return query select v_n, p_run_id, true;
+    return;
+  end if;
+  if v_status not in ('live', 'finished') then
+    raise exception using
+      errcode = 'WS004',
+      message = format('run %s cannot be started: need %s', coalesce(quote_literal(left(p_run_id, 80)), 'NULL'), coalesce(quote_literal(left(p_need, 80)), 'NULL')),
+      hint = 'Run ids and needs are 1 to 512 bytes without control characters.';
+  end if;
+
+  select r.n, r.workflow, e.payload into v_known
+  from pgwf_sdk.run r
+  join pgwf_journal.entry e on e.n = r.n and e.seq = 1
+  where r.n = v_n;
+  if v_known.n is null or v_known.workflow <> p_workflow or v_known.payload is distinct from p_input then
+    raise exception using
+      errcode = 'WS001',
+      message = format('run %s: the id is taken by %s', p_run_id, case
+        when v_known.n is null then 'a job that is no run'
+        when v_known.workflow <> p_workflow then format('a run of workflow %L, not %L', v_known.workflow, p_workflow)
+        else format('a run of workflow %L with another input', p_workflow) end),
+      hint = 'Ids are never used again; choose one that names this piece of work.';
+  end if;
+  return query select v_n, p_run_id, false;
+end
+$$;
+
+-- Effect: starts a run from SQL, in a trigger or from another language.  Arguments: a JSON array (positional) or object
+-- (by name).  p_need NULL: the workflow's own name, as the SDK does for a workflow without need.
+-- p_run_id NULL: a random id.  Returns the run id.  Errors: WS001, WS004.
+create or replace function pgwf_sdk.start(
+  p_workflow text, p_arguments jsonb default '{}', p_run_id text default null, p_need text default null, p_priority int default 3,
+  p_start_at timestamptz default null
+) returns text
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_run_id text := coalesce(p_run_id, gen_random_uuid()::text);
+begin
+  if p_arguments is null or jsonb_typeof(p_arguments) not in ('array', 'object') then
+    raise exception using
+      errcode = 'WS004',
+      message = format('start %s: arguments are %s, expected a JSON array or object', p_workflow, coalesce(jsonb_typeof(p_arguments), 'NULL'));
+  end if;
+  perform pgwf_sdk.start_run(v_run_id, p_workflow, coalesce(p_need, p_workflow),
+    convert_to(case jsonb_typeof(p_arguments)
+      when 'array' then jsonb_build_object('args', p_arguments, 'kwargs', '{}'::jsonb)
+      else jsonb_build_object('args', '[]'::jsonb, 'kwargs', p_arguments) end::text, 'UTF8'),
+    1, p_priority, p_start_at);
+  return v_run_id;
+end
+$$;
+
+-- Effect: where a run stands, and its result when it is over: the value of a completed run, the error envelope of a
+-- failed or cancelled one (bytes and encoding of its last entry).  Errors: WS002.
+create or replace function pgwf_sdk.run_result(p_run_id text)
+returns table (n bigint, run_id text, status text, payload bytea, encoding int, finished_at timestamptz)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_n bigint := pgwf_sdk._number(p_run_id);
+begin
+  return query
+  select r.n, r.run_id, r.status, e.payload, coalesce(e.encoding, 0)::int, r.finished_at
+  from pgwf_sdk.runs r
+  left join lateral (
+    select x.payload, x.encoding from pgwf_journal.entry x where x.n = v_n and r.finished_at is not null order by x.seq desc limit 1
+  ) e on true
+  where r.n = v_n;
+end
+$$;
+
+-- Effect: the result of a run as JSON: {"status": …, "value": …} or {"status": …, "error": …}; status alone while it goes on.
+create or replace function pgwf_sdk.result(p_run_id text) returns jsonb
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_build_object('status', r.status) || case
+    when r.finished_at is null or r.payload is null then '{}'
+    when r.status = 'completed' then jsonb_build_object('value', convert_from(r.payload, 'UTF8')::jsonb)
+    else jsonb_build_object('error', convert_from(r.payload, 'UTF8')::jsonb) end
+  from pgwf_sdk.run_result(p_run_id) r
+$$;

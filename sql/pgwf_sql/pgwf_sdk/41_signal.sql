@@ -1,0 +1,80 @@
+-- Effect: a row into a run's inbox and the run woken.  The caller says whether a run that is over is an error.
+-- Locks: the run row, then its job.  Returns false when the run is over.
+create or replace function pgwf_sdk._send(p_n bigint, p_kind smallint, p_name text, p_phase smallint, p_payload bytea, p_encoding smallint)
+returns boolean
+language plpgsql volatile
+as $$
+declare
+  v_wake bigint[];
+begin
+  perform pgwf_sdk._lock_runs(array[p_n]);
+  if exists (select from pgwf_sdk.run r where r.n = p_n and r.finished_at is not null) then
+    return false;
+  end if;
+  -- The time is taken under the lock, so a decision between this and a deadline reads it in the order it happened.
+  v_wake := pgwf_sdk._deliver(array[p_n], array[p_kind], array[p_name], array[p_phase], array[p_payload], array[p_encoding], pgwf_sdk._now());
+  if cardinality(v_wake) > 0 and cardinality(pgwf._lock_jobs(v_wake, '{}')) > 0 then
+    perform pgwf._wake_jobs(v_wake, pgwf_sdk._now());
+  end if;
+  return true;
+end
+$$;
+
+-- Effect: a signal for one run. It waits in the run's inbox until the run asks for that name; signals of one name are
+-- consumed in the order they came.  Returns false when a signal with that p_dedup_id was sent before.
+-- Locks: the run row, then its job.  Errors: WS002, WS003, WS004.  Wake-ups: the run's.
+create or replace function pgwf_sdk.signal_run(p_run_id text, p_name text, p_payload bytea, p_encoding int, p_dedup_id text default null) returns boolean
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_n bigint := pgwf_sdk._number(p_run_id);
+begin
+  if p_name is null or octet_length(p_name) not between 1 and 512 then
+    raise exception using errcode = 'WS004', message = format('signal to run %s: name is %s, expected 1 to 512 bytes', p_run_id, coalesce(quote_literal(left(p_name, 80)), 'NULL'));
+  end if;
+  if p_dedup_id is not null then
+    insert into pgwf_sdk.dedup (n, dedup_id) values (v_n, p_dedup_id) on conflict do nothing;
+    if not found then
+      return false;
+    end if;
+  end if;
+  if not pgwf_sdk._send(v_n, 4::smallint, p_name, 2::smallint, p_payload, p_encoding::smallint) then
+    raise exception using
+      errcode = 'WS003',
+      message = format('signal %L to run %s: the run is over (%s)', p_name, p_run_id, (select r.status from pgwf_sdk.run r where r.n = v_n));
+  end if;
+  return true;
+end
+$$;
+
+-- Effect: the same from SQL with a JSON value.
+create or replace function pgwf_sdk.signal(p_run_id text, p_name text, p_payload jsonb default 'null', p_dedup_id text default null) returns boolean
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  select pgwf_sdk.signal_run(p_run_id, p_name, convert_to(p_payload::text, 'UTF8'), 1, p_dedup_id)
+$$;
+
+-- Effect: asks a run to cancel. The run's code sees it at its next point of waiting and may clean up before it ends.
+-- Returns requested, already_requested, or the final status of a run that is over.
+-- Locks: the run row, then its job.  Errors: WS002.  Wake-ups: the run's.
+create or replace function pgwf_sdk.cancel_run(p_run_id text, p_by text, p_reason text default null) returns text
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_n bigint := pgwf_sdk._number(p_run_id);
+begin
+  perform pgwf_sdk._lock_runs(array[v_n]);
+  if exists (select from pgwf_sdk.inbox i where i.n = v_n and i.kind = 11)
+    or exists (select from pgwf_journal.entry e where e.n = v_n and e.kind = 11) then
+    return coalesce((select r.status from pgwf_sdk.run r where r.n = v_n and r.finished_at is not null), 'already_requested');
+  end if;
+  if pgwf_sdk._send(v_n, 11::smallint, coalesce(p_by, 'unknown'), 2::smallint,
+    convert_to(jsonb_build_object('by', p_by, 'reason', p_reason)::text, 'UTF8'), 1::smallint) then
+    return 'requested';
+  end if;
+  return (select r.status from pgwf_sdk.run r where r.n = v_n);
+end
+$$;

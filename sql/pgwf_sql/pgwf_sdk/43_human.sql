@@ -1,0 +1,140 @@
+-- People. A task asks a question; its seat is a job; who claims the seat holds its lease; a decision ends the seat and
+-- goes to the run's inbox, all in one transaction. Leases taken this way count no lapse.
+
+-- Effect: the task, with the rows of its run, its seat's lease and both jobs locked.  Errors: WS010, WS011 when not open.
+create or replace function pgwf_sdk._take_task(p_task_id text, p_verb text) returns pgwf_sdk.seat
+language plpgsql volatile
+as $$
+declare
+  v_seat pgwf_sdk.seat;
+  v_state text;
+begin
+  select s.* into v_seat from pgwf.name m join pgwf_sdk.seat s on s.seat = m.n where m.job_id = p_task_id;
+  if v_seat.seat is null then
+    raise exception using
+      errcode = 'WS010',
+      message = format('no human task %s', coalesce(quote_literal(p_task_id), 'NULL')),
+      hint = 'pgwf human list shows the open ones.';
+  end if;
+  perform pgwf_sdk._lock_runs(array[v_seat.n]);
+  perform from pgwf.lease l where l.n = v_seat.seat for no key update;
+  perform pgwf._lock_jobs(array[v_seat.seat, v_seat.n], '{}');
+  select t.state, s.holder into v_state, v_seat.holder
+  from pgwf_sdk.seat s
+  join pgwf_sdk.task t on t.n = s.n and t.key = s.key
+  where s.seat = v_seat.seat;
+  if v_state <> 'open' then
+    raise exception using errcode = 'WS011', message = format('%s task %s: it is %s already', p_verb, p_task_id, v_state);
+  end if;
+  return v_seat;
+end
+$$;
+
+-- Effect: who holds the seat now; NULL when nobody does or the claim has run out.
+create or replace function pgwf_sdk._holder(p_seat pgwf_sdk.seat) returns text
+language sql stable
+as $$
+  select p_seat.holder where exists (select from pgwf.lease l where l.n = p_seat.seat and l.until > pgwf_sdk._now())
+$$;
+
+-- Effect: p_by holds the task for p_seconds and answers when that ends; claiming one's own task again prolongs it.
+-- Locks: run row, lease, jobs.  Errors: WS004, WS010, WS011.
+create or replace function pgwf_sdk.claim_task(p_task_id text, p_by text, p_seconds double precision default 14400) returns timestamptz
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_seat pgwf_sdk.seat;
+  v_holder text;
+  v_until timestamptz;
+begin
+  if nullif(p_by, '') is null or p_seconds is null or p_seconds <= 0 then
+    raise exception using errcode = 'WS004', message = format('claim task %s: found by %s for %s seconds, expected a name and a positive time',
+      p_task_id, coalesce(quote_literal(p_by), 'NULL'), coalesce(p_seconds::text, 'NULL'));
+  end if;
+  v_seat := pgwf_sdk._take_task(p_task_id, 'claim');
+  v_holder := pgwf_sdk._holder(v_seat);
+  if v_holder = p_by then
+    update pgwf.lease l set until = greatest(l.until, pgwf_sdk._now() + make_interval(secs => p_seconds))
+    where l.n = v_seat.seat
+    returning l.until into v_until;
+    return v_until;
+  end if;
+  if v_holder is not null then
+    raise exception using errcode = 'WS011', message = format('claim task %s: %s holds it', p_task_id, v_holder),
+      hint = 'Ask them to release it, or wait until the claim runs out.';
+  end if;
+
+  perform pgwf_sdk._free_seat(v_seat.seat, p_by);
+  select l.lease_expires_at into v_until
+  from pgwf.lease_job(p_job_id => p_task_id, p_worker_id => 'human:' || p_by,
+    p_worker_caps => array[(select j.need from pgwf.job j where j.n = v_seat.seat)], p_lease_seconds => ceil(p_seconds)::int) l;
+  update pgwf_sdk.seat s set holder = p_by where s.seat = v_seat.seat;
+  return v_until;
+end
+$$;
+
+-- Effect: a seat's lease is given back whoever had it.  The caller holds lease and job.
+create or replace function pgwf_sdk._free_seat(p_seat bigint, p_by text) returns void
+language plpgsql volatile
+as $$
+begin
+  if exists (select from pgwf.lease l where l.n = p_seat) then
+    perform pgwf._requeue(array[p_seat], array[null::text], array[pgwf_sdk._now()], 'human:' || p_by, pgwf_sdk._now());
+  end if;
+  update pgwf_sdk.seat s set holder = null where s.seat = p_seat;
+end
+$$;
+
+-- Effect: gives a task back so that others can claim it.  Locks: run row, lease, jobs.  Errors: WS010, WS011, WS012.
+create or replace function pgwf_sdk.release_task(p_task_id text, p_by text) returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_seat pgwf_sdk.seat := pgwf_sdk._take_task(p_task_id, 'release');
+begin
+  if pgwf_sdk._holder(v_seat) is distinct from p_by then
+    raise exception using errcode = 'WS012', message = format('release task %s: %s holds it, not %s', p_task_id,
+      coalesce(pgwf_sdk._holder(v_seat), 'nobody'), coalesce(p_by, 'NULL'));
+  end if;
+  perform pgwf_sdk._free_seat(v_seat.seat, p_by);
+end
+$$;
+
+-- Effect: decides a task: the seat ends, the decision goes to the run and wakes it.  A task nobody holds is claimed and
+-- decided in one.  p_payload is the decided value; the run gets {"value": …, "by": …, "at": …}.
+-- Locks: run row, lease, jobs.  Errors: WS004, WS010, WS011 when somebody else holds it.  Wake-ups: the run's.
+create or replace function pgwf_sdk.decide_task(p_task_id text, p_by text, p_payload bytea, p_encoding int) returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_seat pgwf_sdk.seat;
+  v_now timestamptz;
+  v_wake bigint[];
+begin
+  if nullif(p_by, '') is null or p_payload is null then
+    raise exception using errcode = 'WS004', message = format('decide task %s: by %s with %s value, expected a name and a value',
+      p_task_id, coalesce(quote_literal(p_by), 'NULL'), case when p_payload is null then 'no' else 'a' end);
+  end if;
+  v_seat := pgwf_sdk._take_task(p_task_id, 'decide');
+  if pgwf_sdk._holder(v_seat) <> p_by then
+    raise exception using errcode = 'WS011', message = format('decide task %s: %s holds it', p_task_id, pgwf_sdk._holder(v_seat)),
+      hint = 'Only the holder decides; a task nobody holds can be decided by anybody who may claim it.';
+  end if;
+  v_now := pgwf_sdk._now();
+  update pgwf_sdk.task t
+  set state = 'decided', decision = p_payload, decision_encoding = p_encoding, decided_by = p_by, decided_at = v_now
+  where t.n = v_seat.n and t.key = v_seat.key;
+  update pgwf_sdk.seat s set holder = p_by where s.seat = v_seat.seat;
+
+  v_wake := pgwf_sdk._deliver(array[v_seat.n], array[7::smallint], array[v_seat.key], array[2::smallint],
+    array[convert_to(format('{"value":%s,"by":%s,"at":%s}', convert_from(p_payload, 'UTF8'), to_json(p_by), to_json(v_now)), 'UTF8')],
+    array[p_encoding::smallint], v_now);
+  perform pgwf._end(array[v_seat.seat], 'completed', 'human:' || p_by, v_now);
+  if cardinality(v_wake) > 0 then
+    perform pgwf._wake_jobs(v_wake, v_now);
+  end if;
+end
+$$;

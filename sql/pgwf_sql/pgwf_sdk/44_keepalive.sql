@@ -1,0 +1,39 @@
+-- Effect: prolongs the leases a worker holds, in one call, and says of each what its holder should know: lost (stop the
+-- work, somebody else may have it), cancel and unread (there is such a row in the inbox after p_inbox_seen), paused.
+-- Never shortens a lease.  Locks: the leases.  Errors: none of its own.
+create or replace function pgwf_sdk.keepalive(
+  p_worker_id text, p_n bigint[], p_lease_ids uuid[], p_inbox_seen bigint[], p_lease_seconds double precision default 15
+) returns table (n bigint, lost boolean, unread boolean, cancel boolean, paused boolean)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+  v_now timestamptz := pgwf_sdk._now();
+  v_held bigint[];
+begin
+  with held as (
+    select l.n
+    from pgwf.lease l
+    join unnest(p_n, p_lease_ids) a(n, lease_id) on a.n = l.n and a.lease_id = l.lease_id
+    where l.until > v_now
+    order by l.n
+    for no key update of l
+  ), extended as (
+    update pgwf.lease l
+    set until = greatest(l.until, v_now + make_interval(secs => p_lease_seconds))
+    from held h
+    where l.n = h.n
+    returning l.n
+  )
+  select coalesce(array_agg(e.n), '{}') into v_held from extended e;
+
+  return query
+  select a.n, not a.n = any (v_held),
+    exists (select from pgwf_sdk.inbox i where i.n = a.n and i.id > coalesce(a.seen, 0)),
+    exists (select from pgwf_sdk.inbox i where i.n = a.n and i.id > coalesce(a.seen, 0) and i.kind = 11),
+    coalesce((select r.status = 'paused' from pgwf_sdk.run r where r.n = a.n), false)
+  from unnest(p_n, p_inbox_seen) a(n, seen);
+end
+$$;

@@ -1,0 +1,64 @@
+-- Runs as people see them. The stored status wins; otherwise the job and its lease tell.
+create or replace view pgwf_sdk.runs as
+select
+  r.run_id,
+  r.n,
+  r.workflow,
+  r.need,
+  j.need as current_need,
+  case
+    when r.status is not null then r.status
+    when j.n is null then 'terminated'
+    when l.until > pgwf_sdk._now() then 'running'
+    when j.shelved then 'crash_concern'
+    when j.available_at > pgwf_sdk._now() then 'waiting'
+    else 'ready'
+  end as status,
+  r.build,
+  (select p.run_id from pgwf_sdk.run p where p.n = r.parent) as parent_run_id,
+  (select p.run_id from pgwf_sdk.run p where p.n = r.root) as root_run_id,
+  (select s.run_id from pgwf_sdk.run s where s.n = r.successor) as successor_run_id,
+  coalesce(j.prio, a.prio)::int as priority,
+  (select coalesce(max(e.seq), 0) from pgwf_journal.entry e where e.n = r.n) as entry_count,
+  case when l.until > pgwf_sdk._now() then l.worker end as worker_id,
+  case when l.until > pgwf_sdk._now() then l.until end as lease_until,
+  j.available_at,
+  r.deadline,
+  r.created_at,
+  r.finished_at,
+  coalesce(j.lapses, a.lapses) as lapses,
+  coalesce(j.streak, 0) as streak,
+  (select coalesce(sum(t.no), 0)::int from pgwf_sdk.attempt t where t.n = r.n) as attempts,
+  r.note,
+  r.trace,
+  r.started_by
+from pgwf_sdk.run r
+left join pgwf.job j on j.n = r.n
+left join pgwf.lease l on l.n = r.n
+left join pgwf.archive a on a.n = r.n and j.n is null;
+
+-- Human tasks; holder and claim_until only while the claim lasts.
+create or replace view pgwf_sdk.tasks as
+select
+  t.task_id,
+  r.run_id,
+  t.n as run_n,
+  t.key,
+  t.name,
+  coalesce(t.title, t.name) as title,
+  t.need,
+  convert_from(t.subject, 'UTF8') as subject,
+  t.decision_schema,
+  case when t.state = 'open' and l.until > pgwf_sdk._now() then 'claimed' else t.state end as state,
+  case when t.state <> 'open' or l.until > pgwf_sdk._now() then s.holder end as holder,
+  case when t.state = 'open' and l.until > pgwf_sdk._now() then l.until end as claim_until,
+  t.due_at,
+  t.expires_at,
+  convert_from(t.decision, 'UTF8') as decision,
+  t.decided_by,
+  t.decided_at,
+  t.created_at
+from pgwf_sdk.task t
+join pgwf_sdk.run r on r.n = t.n
+join pgwf_sdk.seat s on s.n = t.n and s.key = t.key
+left join pgwf.lease l on l.n = s.seat;
