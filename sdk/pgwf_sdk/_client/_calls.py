@@ -1,0 +1,278 @@
+"""What the clients ask of the database, as values: no I/O, so that the sync and the async client share all of it."""
+
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+import psycopg
+from msgspec import Struct
+
+from pgwf_sdk import _failure, _serial
+from pgwf_sdk._definition import Call, Workflow
+from pgwf_sdk._errors import (
+    ERROR_BY_SQLSTATE,
+    ResultTimeoutError,
+    RunCancelledError,
+    RunFailedError,
+    RunNotFoundError,
+    RunTerminatedError,
+)
+from pgwf_sdk.ops._rows import FINAL_STATUSES, STATUSES, RunSummary, TaskSummary
+from pgwf_sql.database import Row, Statement, message_of, read_nothing, read_value
+
+R = TypeVar("R")
+S = TypeVar("S", bound=Struct)
+
+LIST_COUNT_MAX = 1000
+"""Rows one `list` gives at most."""
+_POLL_SECONDS_MIN = 1.0
+_POLL_SECONDS_MAX = 5.0
+_POLL_GROWTH = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Which run a start or a retry led to; `created` is False when an equal start had made it before."""
+
+    n: int
+    run_id: str
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How far a run is; `payload` and `encoding` hold its result or its error once `status` is final."""
+
+    n: int
+    run_id: str
+    status: str
+    payload: bytes | None
+    encoding: int
+    finished_at: datetime | None
+
+    @property
+    def is_final(self) -> bool:
+        """True when the run is over."""
+        return self.status in FINAL_STATUSES
+
+
+def translate(error: psycopg.Error) -> Exception:
+    """The SDK's error for a SQLSTATE of schema pgwf_sdk; any other database error as it is."""
+    kind = ERROR_BY_SQLSTATE.get(error.sqlstate or "")
+    return error if kind is None else kind(message_of(error))
+
+
+def start(
+    call: Call[Any],
+    *,
+    run_id: str,
+    start_at: datetime | None,
+    deadline: datetime | None,
+    priority: int,
+    trace: str | None,
+    by: str,
+) -> Statement[Started]:
+    """Start `call` as `run_id`; repeatable, because the same id with the same input leads to the same run."""
+    return Statement(
+        "sdk_start_run",
+        {
+            "run_id": run_id,
+            "workflow": call.workflow.name,
+            "need": call.workflow.need,
+            "input": call.workflow.encode_call(call.args, call.kwargs),
+            "encoding": _serial.TAGGED_JSON,
+            "priority": priority,
+            "start_at": start_at,
+            "deadline": deadline,
+            "build": call.workflow.build,
+            "trace": trace,
+            "started_by": by,
+        },
+        _read_started,
+        is_repeatable=True,
+    )
+
+
+def run_summary(run_id: str) -> Statement[RunSummary]:
+    """One run as it is now."""
+
+    def read(rows: Sequence[Row]) -> RunSummary:
+        if not rows:
+            raise RunNotFoundError(f"no run {run_id!r}; `client.list()` shows which there are")
+        return _as(RunSummary, rows[0])
+
+    return Statement("sdk_run", {"run_id": run_id}, read, is_repeatable=True)
+
+
+def runs(
+    *,
+    statuses: Collection[str],
+    workflow: str | None,
+    need: str | None,
+    parent_run_id: str | None,
+    before: int | None,
+    limit: int,
+) -> Statement[tuple[RunSummary, ...]]:
+    """Runs, newest first."""
+    if not 1 <= limit <= LIST_COUNT_MAX:
+        raise ValueError(f"limit is {limit}, expected 1 to {LIST_COUNT_MAX}; use `before` to go on")
+    unknown = sorted(set(statuses) - set(STATUSES))
+    if unknown:
+        raise ValueError(f"no status is called {unknown[0]!r}; they are {', '.join(STATUSES)}")
+    parameters = {
+        "statuses": list(statuses) or None,
+        "workflow": workflow,
+        "need": need,
+        "parent_run_id": parent_run_id,
+        "before": before,
+        "limit": limit,
+    }
+    return Statement("sdk_runs", parameters, _read_all(RunSummary), is_repeatable=True)
+
+
+def ending(run_id: str) -> Statement[Ending]:
+    """How far a run is, with its result or error when it is over."""
+    return Statement("sdk_run_result", {"run_id": run_id}, lambda rows: Ending(**rows[0]), is_repeatable=True)
+
+
+def signal(run_id: str, name: str, value: object, *, dedup_id: str | None) -> Statement[bool]:
+    """Send a signal; False when one with the same `dedup_id` had been sent before."""
+    payload, encoding = _serial.encode(value, None)
+    parameters = {
+        "run_id": run_id,
+        "name": name,
+        "payload": payload,
+        "encoding": encoding,
+        "dedup_id": dedup_id,
+    }
+    return Statement("sdk_signal_run", parameters, read_value, is_repeatable=dedup_id is not None)
+
+
+def cancel(run_id: str, *, reason: str | None, by: str) -> Statement[str]:
+    """Ask a run to stop and clean up."""
+    parameters = {"run_id": run_id, "by": by, "reason": reason}
+    return Statement("sdk_cancel_run", parameters, read_value, is_repeatable=True)
+
+
+def terminate(run_id: str, *, reason: str | None, by: str) -> Statement[str]:
+    """Stop a run without running any more of its code."""
+    parameters = {"run_id": run_id, "by": by, "reason": reason}
+    return Statement("sdk_terminate_run", parameters, read_value, is_repeatable=True)
+
+
+def pause(run_id: str, *, by: str) -> Statement[None]:
+    """Keep a run from being worked on until it is resumed."""
+    return Statement("sdk_pause_run", {"run_id": run_id, "by": by}, read_nothing, is_repeatable=True)
+
+
+def resume(run_id: str, *, by: str) -> Statement[None]:
+    """Let a paused or blocked run go on."""
+    return Statement("sdk_resume_run", {"run_id": run_id, "by": by}, read_nothing, is_repeatable=True)
+
+
+def retry(run_id: str, *, by: str) -> Statement[Started]:
+    """Start a new run that takes over what a failed one had recorded before its failing entry."""
+    return Statement("sdk_retry_run", {"run_id": run_id, "by": by}, _read_retried)
+
+
+def tasks(*, need: str | None, state: str | None, run_id: str | None, limit: int) -> Statement[tuple[TaskSummary, ...]]:
+    """Human tasks, those due first on top."""
+    if not 1 <= limit <= LIST_COUNT_MAX:
+        raise ValueError(f"limit is {limit}, expected 1 to {LIST_COUNT_MAX}")
+    parameters = {"need": need, "state": state, "run_id": run_id, "limit": limit}
+    return Statement("sdk_tasks", parameters, _read_all(TaskSummary), is_repeatable=True)
+
+
+def claim_task(task_id: str, *, by: str, duration: timedelta) -> Statement[datetime]:
+    """Take a task for `duration`; taking one's own again begins the time anew."""
+    parameters = {"task_id": task_id, "by": by, "seconds": duration.total_seconds()}
+    return Statement("sdk_claim_task", parameters, read_value, is_repeatable=True)
+
+
+def release_task(task_id: str, *, by: str) -> Statement[None]:
+    """Give a claimed task back undecided."""
+    return Statement("sdk_release_task", {"task_id": task_id, "by": by}, read_nothing)
+
+
+def decide_task(task_id: str, value: object, *, by: str) -> Statement[None]:
+    """Decide a claimed task."""
+    payload, encoding = _serial.encode(value, None)
+    parameters = {"task_id": task_id, "by": by, "payload": payload, "encoding": encoding}
+    return Statement("sdk_decide_task", parameters, read_nothing)
+
+
+def watch(n: int, *, listener: str) -> Statement[list[str]]:
+    """Ask to be notified when run `n` ends; gives the channels to listen on."""
+    parameters = {"listener": listener, "channels": [f"run.{n}"]}
+    return Statement("pgwf_sleep_on", parameters, lambda rows: [row["channel"] for row in rows], is_repeatable=True)
+
+
+def unwatch(*, listener: str) -> Statement[None]:
+    """Take back what `watch` asked for."""
+    return Statement("pgwf_wake_up", {"listener": listener}, read_nothing, is_repeatable=True)
+
+
+class Patience:
+    """How long a wait for a run's end goes on: polls from 1 s growing to 5 s, until the timeout (None: for ever)."""
+
+    def __init__(self, run_id: str, timeout: timedelta | None) -> None:
+        self._run_id = run_id
+        self._timeout = timeout
+        self._end = math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
+        self._pause_seconds = _POLL_SECONDS_MIN
+
+    def pause_seconds(self, seen: Ending) -> float:
+        """How long to wait at most before looking again. ResultTimeoutError when the time is over."""
+        left_seconds = self._end - time.monotonic()
+        if left_seconds <= 0:
+            raise ResultTimeoutError(
+                f"run {self._run_id} is {seen.status} after {self._timeout}, expected it to be over; it goes on: "
+                f"ask again later, or see why with `pgwf show {self._run_id}`",
+                run_id=self._run_id,
+                status=seen.status,
+            )
+        pause_seconds = min(self._pause_seconds, left_seconds)
+        self._pause_seconds = min(self._pause_seconds * _POLL_GROWTH, _POLL_SECONDS_MAX)
+        return pause_seconds
+
+
+def result_of(ending: Ending, workflow: Workflow[..., R] | None) -> R:
+    """The value a run completed with, as `workflow` declares it; otherwise the error that says how it ended."""
+    run_id = ending.run_id
+    if ending.status == "completed":
+        returns = None if workflow is None else workflow.returns
+        value: R = _serial.decode(ending.payload, ending.encoding, returns)
+        return value
+    if ending.status == "terminated":
+        raise RunTerminatedError(f"run {run_id} was terminated; `client.retry({run_id!r})` starts it anew", run_id=run_id)
+    cause = None if ending.payload is None else _failure.rebuild(ending.payload)
+    if ending.status == "cancelled":
+        raise RunCancelledError(f"run {run_id} was cancelled", run_id=run_id) from cause
+    what = "an unknown error" if cause is None else f"{type(cause).__name__}: {cause}"
+    raise RunFailedError(
+        f"run {run_id} failed with {what}; see `pgwf show {run_id}`, and `client.retry({run_id!r})` once it is mended",
+        run_id=run_id,
+    ) from cause
+
+
+def _read_started(rows: Sequence[Row]) -> Started:
+    return Started(**rows[0])
+
+
+def _read_retried(rows: Sequence[Row]) -> Started:
+    return Started(**rows[0], created=True)
+
+
+def _as(kind: type[S], row: Row) -> S:
+    in_utc = {
+        column: value.astimezone(UTC) if isinstance(value, datetime) else value for column, value in row.items()
+    }
+    return msgspec.convert(in_utc, kind)
+
+
+def _read_all(kind: type[S]) -> Callable[[Sequence[Row]], tuple[S, ...]]:
+    return lambda rows: tuple(_as(kind, row) for row in rows)

@@ -1,0 +1,260 @@
+"""The synchronous client."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import psycopg
+from psycopg import Connection
+
+from pgwf_sdk import _telemetry
+from pgwf_sdk._client import _calls
+from pgwf_sdk._client._identity import client_name, listener_name, new_run_id
+from pgwf_sdk._definition import Call, Workflow
+from pgwf_sdk.ops._rows import RunSummary, TaskSummary
+from pgwf_sql.database import CONNECTIONS_MAX, Database, Listener
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+CLAIM_DURATION = timedelta(hours=4)
+"""How long a claimed human task stays with its holder, unless told otherwise."""
+
+
+class Client:
+    """Starts runs and talks to them; safe to share between threads. Close it, or use it as a context manager.
+
+    `dsn` is a PostgreSQL connection string or URL. `name` is recorded with what this client starts, cancels and
+    decides (default: host and process). At most `connections_max` connections are open, and one more while somebody
+    waits for a result. The first call raises SchemaVersionError if the database's schema is missing or too old.
+    """
+
+    def __init__(self, dsn: str, *, name: str | None = None, connections_max: int = CONNECTIONS_MAX) -> None:
+        self.name = name or client_name()
+        self._database = Database(dsn, translate=_calls.translate, connections_max=connections_max)
+        self._listener = Listener(self._database)
+        self.human = HumanTasks(self._database, self.name)
+
+    def start(
+        self,
+        call: Call[R],
+        /,
+        *,
+        run_id: str | None = None,
+        start_at: datetime | None = None,
+        deadline: datetime | None = None,
+        priority: int = 3,
+        connection: Connection[Any] | None = None,
+    ) -> "Run[R]":
+        """Start a run of `call` and return its handle; nothing of it runs in this process.
+
+        A `run_id` that is known already gives the handle of that run (`created` is False) if workflow and input are
+        the same, RunConflictError if not. Default: a new UUID. `start_at` holds the run back until then, `deadline`
+        cancels it; both need a time zone. `priority` goes from 1 (most urgent) to 4. With `connection` the run begins
+        to exist when that connection's transaction commits, and not at all if it rolls back.
+        """
+        run_id = new_run_id() if run_id is None else run_id
+        with _telemetry.starting(call.workflow.name, run_id) as trace:
+            statement = _calls.start(
+                call,
+                run_id=run_id,
+                start_at=start_at,
+                deadline=deadline,
+                priority=priority,
+                trace=trace,
+                by=self.name,
+            )
+            return self._handle(self._database.run(statement, connection), call.workflow)
+
+    def get(self, run_id: str, workflow: Workflow[..., R] | None = None) -> "Run[R]":
+        """The handle of an existing run; `workflow` says how to read its result. RunNotFoundError if there is none."""
+        found = self._database.run(_calls.run_summary(run_id))
+        return self._handle(_calls.Started(found.n, found.run_id, created=False), workflow)
+
+    def list(
+        self,
+        *,
+        statuses: Collection[str] = (),
+        workflow: str | None = None,
+        need: str | None = None,
+        parent_run_id: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> tuple[RunSummary, ...]:
+        """Runs, newest first, at most `limit` (up to 1000). `before` is the `n` of the last one seen, to go on.
+
+        Children of other runs are listed only for their `parent_run_id`.
+        """
+        statement = _calls.runs(
+            statuses=statuses,
+            workflow=workflow,
+            need=need,
+            parent_run_id=parent_run_id,
+            before=before,
+            limit=limit,
+        )
+        return self._database.run(statement)
+
+    def signal(
+        self,
+        run_id: str,
+        name: str,
+        value: object = None,
+        /,
+        *,
+        dedup_id: str | None = None,
+        connection: Connection[Any] | None = None,
+    ) -> bool:
+        """Send the signal `name` to a run, which receives signals of one name in the order they were sent.
+
+        False, and nothing is sent, if a signal with this `dedup_id` was sent to the run before. RunFinishedError when
+        the run is over.
+        """
+        return self._database.run(_calls.signal(run_id, name, value, dedup_id=dedup_id), connection)
+
+    def cancel(self, run_id: str, *, reason: str | None = None, by: str | None = None) -> str:
+        """Ask a run to stop; its code sees RunCancelled and may clean up.
+
+        `requested`, `already_requested`, or the final status of a run that was over.
+        """
+        return self._database.run(_calls.cancel(run_id, reason=reason, by=by or self.name))
+
+    def terminate(self, run_id: str, *, reason: str | None = None, by: str | None = None) -> str:
+        """Stop a run at once, without running any more of its code; gives its final status."""
+        return self._database.run(_calls.terminate(run_id, reason=reason, by=by or self.name))
+
+    def pause(self, run_id: str, *, by: str | None = None) -> None:
+        """Let no worker take the run until it is resumed; a step that is being executed ends and is recorded."""
+        self._database.run(_calls.pause(run_id, by=by or self.name))
+
+    def resume(self, run_id: str, *, by: str | None = None) -> None:
+        """Let a paused or blocked run go on."""
+        self._database.run(_calls.resume(run_id, by=by or self.name))
+
+    def retry(self, run_id: str, workflow: Workflow[..., R] | None = None, *, by: str | None = None) -> "Run[R]":
+        """Run a failed, cancelled or terminated run again from the entry it failed at, as a new run `<run_id>~2`."""
+        return self._handle(self._database.run(_calls.retry(run_id, by=by or self.name)), workflow)
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """One of this client's connections, in autocommit mode, for the time of the block."""
+        with self._database.connection() as lent:
+            yield lent
+
+    def close(self) -> None:
+        """Close all connections; idempotent. Runs are not affected."""
+        self._listener.close()
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _handle(self, started: _calls.Started, workflow: Workflow[..., R] | None) -> "Run[R]":
+        return Run(self, started, workflow)
+
+    def _ending(self, run: "Run[Any]", timeout: timedelta | None) -> _calls.Ending:
+        listener = listener_name()
+        channels = self._database.run(_calls.watch(run.n, listener=listener))
+        patience = _calls.Patience(run.run_id, timeout)
+        try:
+            with self._listener.hear(channels) as bell:
+                while not (seen := self._database.run(_calls.ending(run.run_id))).is_final:
+                    bell.wait(patience.pause_seconds(seen))
+                    bell.clear()
+                return seen
+        finally:
+            # A row that stays behind costs one empty notification; it must not hide why the wait ended.
+            with suppress(psycopg.Error):
+                self._database.run(_calls.unwatch(listener=listener))
+
+
+class Run(Generic[R_co]):
+    """A handle on one run. It holds no state of the run: each call asks the database."""
+
+    def __init__(self, client: Client, started: _calls.Started, workflow: Workflow[..., R_co] | None) -> None:
+        self.run_id = started.run_id
+        self.n = started.n
+        self.created = started.created
+        self._client = client
+        self._workflow = workflow
+
+    def __repr__(self) -> str:
+        return f"<Run {self.run_id!r}>"
+
+    def details(self) -> RunSummary:
+        """What the run is doing now."""
+        return self._client._database.run(_calls.run_summary(self.run_id))
+
+    def status(self) -> str:
+        """The run's status now, such as `waiting` or `completed`."""
+        return self._client._database.run(_calls.ending(self.run_id)).status
+
+    def result(self, timeout: timedelta | None = None) -> R_co:
+        """Wait until the run is over and return what it returned.
+
+        RunFailedError (its `__cause__` is the run's own error), RunCancelledError or RunTerminatedError if it ended
+        otherwise; ResultTimeoutError, a TimeoutError, if it is not over after `timeout` (None waits for ever).
+        """
+        return _calls.result_of(self._client._ending(self, timeout), self._workflow)
+
+    def signal(self, name: str, value: object = None, /, *, dedup_id: str | None = None) -> bool:
+        """Send the run a signal; see Client.signal."""
+        return self._client.signal(self.run_id, name, value, dedup_id=dedup_id)
+
+    def cancel(self, *, reason: str | None = None, by: str | None = None) -> str:
+        """Ask the run to stop; see Client.cancel."""
+        return self._client.cancel(self.run_id, reason=reason, by=by)
+
+    def terminate(self, *, reason: str | None = None, by: str | None = None) -> str:
+        """Stop the run at once; see Client.terminate."""
+        return self._client.terminate(self.run_id, reason=reason, by=by)
+
+    def pause(self, *, by: str | None = None) -> None:
+        """Let no worker take the run; see Client.pause."""
+        self._client.pause(self.run_id, by=by)
+
+    def resume(self, *, by: str | None = None) -> None:
+        """Let the paused or blocked run go on."""
+        self._client.resume(self.run_id, by=by)
+
+    def retry(self, *, by: str | None = None) -> "Run[R_co]":
+        """Run the failed run again from the entry it failed at; see Client.retry."""
+        return self._client.retry(self.run_id, self._workflow, by=by)
+
+
+class HumanTasks:
+    """Questions that runs put to people. Programs that answer them use the same calls as a person's page does."""
+
+    def __init__(self, database: Database, name: str) -> None:
+        self._database = database
+        self._name = name
+
+    def list(
+        self, *, need: str | None = None, state: str | None = "open", run_id: str | None = None, limit: int = 100
+    ) -> tuple[TaskSummary, ...]:
+        """Tasks, the one due first on top; `state` is open, claimed, decided, expired or cancelled (None: any)."""
+        return self._database.run(_calls.tasks(need=need, state=state, run_id=run_id, limit=limit))
+
+    def claim(self, task_id: str, *, by: str | None = None, duration: timedelta = CLAIM_DURATION) -> datetime:
+        """Take a task, so that nobody else decides it until the returned time. Claiming one's own again prolongs it.
+
+        TaskUnavailableError if it is not open or somebody else holds it.
+        """
+        return self._database.run(_calls.claim_task(task_id, by=by or self._name, duration=duration))
+
+    def release(self, task_id: str, *, by: str | None = None) -> None:
+        """Give a claimed task back undecided. TaskNotHeldError if it is not held by `by`."""
+        self._database.run(_calls.release_task(task_id, by=by or self._name))
+
+    def decide(
+        self, task_id: str, value: object, /, *, by: str | None = None, connection: Connection[Any] | None = None
+    ) -> None:
+        """Answer a claimed task with `value`; the waiting run receives it. TaskNotHeldError if `by` does not hold it."""
+        self._database.run(_calls.decide_task(task_id, value, by=by or self._name), connection)

@@ -1,0 +1,238 @@
+"""Errors of the SDK, named by who must act. Messages say subject, found, expected, next step; values are attributes.
+
+PgwfError
+  UsageError       the code that made the call must change
+  RaceError        somebody else was first; look at the present state and decide again
+  WorkflowError    a step, a child, a wait or a run ended badly; the workflow (or who reads its result) decides
+  OperatorError    whoever runs workers and the database must act
+
+Suspend, RunCancelled and BranchCancelled are BaseExceptions, so that `except Exception` in a workflow lets them pass.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ERROR_BY_SQLSTATE",
+    "BranchCancelled",
+    "ChildFailedError",
+    "ContextError",
+    "DefinitionError",
+    "HistoryError",
+    "InvalidArgumentError",
+    "OperatorError",
+    "PgwfError",
+    "RaceError",
+    "ResultTimeoutError",
+    "RunCancelled",
+    "RunCancelledError",
+    "RunConflictError",
+    "RunFailedError",
+    "RunFinishedError",
+    "RunNotFoundError",
+    "RunNotRetryableError",
+    "RunTerminatedError",
+    "SerialisationError",
+    "StepFailedError",
+    "StepInterruptedError",
+    "StepTimeoutError",
+    "Suspend",
+    "TaskNotFoundError",
+    "TaskNotHeldError",
+    "TaskUnavailableError",
+    "UndecodableError",
+    "UsageError",
+    "WaitTimeoutError",
+    "WorkflowError",
+]
+
+
+class PgwfError(Exception):
+    """Root of every error the SDK raises on purpose."""
+
+
+class UsageError(PgwfError):
+    """The code that made the call must change."""
+
+
+class RaceError(PgwfError):
+    """Somebody else was first; look at the present state and decide again."""
+
+
+class WorkflowError(PgwfError):
+    """A step, a child, a wait or a run ended badly."""
+
+
+class OperatorError(PgwfError):
+    """Whoever runs the workers and the database must act."""
+
+
+class DefinitionError(UsageError):
+    """A step or workflow cannot be defined, or not be called, like this."""
+
+
+class ContextError(UsageError):
+    """A workflow context, or a Step, was used where it must not be."""
+
+
+class SerialisationError(UsageError):
+    """A value cannot be stored. `path` leads to the part that cannot, such as `result.items[3].fh`."""
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class StepFailedError(WorkflowError):
+    """A step failed with an exception whose class this process has not imported; `type_name` is `module:Qualname`."""
+
+    def __init__(self, message: str, *, type_name: str = "") -> None:
+        super().__init__(message)
+        self.type_name = type_name
+
+
+class StepTimeoutError(WorkflowError, TimeoutError):
+    """A step did not end in time, and no attempt is left."""
+
+    def __init__(self, message: str, *, step: str = "", attempt: int = 0) -> None:
+        super().__init__(message)
+        self.step = step
+        self.attempt = attempt
+
+
+class StepInterruptedError(WorkflowError):
+    """A worker died while it ran an at-most-once step: whether the effect happened is unknown."""
+
+    def __init__(self, message: str, *, step: str = "") -> None:
+        super().__init__(message)
+        self.step = step
+
+
+class ChildFailedError(WorkflowError):
+    """A child run failed, was cancelled or was terminated; `__cause__` is what it failed with, when it failed."""
+
+    def __init__(self, message: str, *, workflow: str = "", status: str = "failed") -> None:
+        super().__init__(message)
+        self.workflow = workflow
+        self.status = status
+
+
+class WaitTimeoutError(WorkflowError, TimeoutError):
+    """Nothing came before the deadline: no signal, no decision, no completion. `name` is what was waited for."""
+
+    def __init__(self, message: str, *, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class RunNotFoundError(UsageError):
+    """No run has that id. A run that retention has removed is as unknown as one that never was."""
+
+
+class TaskNotFoundError(UsageError):
+    """No human task has that id."""
+
+
+class InvalidArgumentError(UsageError):
+    """The database refused an argument: the message says which, what it was and what is accepted."""
+
+
+class RunConflictError(RaceError):
+    """The run id is taken by a run of another workflow, or of the same one with another input. Ids are never reused."""
+
+
+class RunFinishedError(RaceError):
+    """The run is over, so nothing can be sent to it any more."""
+
+
+class RunNotRetryableError(RaceError):
+    """Only a run that failed, was cancelled or was terminated can be retried."""
+
+
+class TaskUnavailableError(RaceError):
+    """The task is not open, or somebody else holds it."""
+
+
+class TaskNotHeldError(RaceError):
+    """The task is not held by the one who decides or releases it: it was never claimed, or the claim has run out."""
+
+
+class RunFailedError(WorkflowError):
+    """The run failed; `__cause__` is what it failed with, rebuilt from the journal."""
+
+    def __init__(self, message: str, *, run_id: str = "") -> None:
+        super().__init__(message)
+        self.run_id = run_id
+
+
+class RunCancelledError(WorkflowError):
+    """The run was cancelled and has cleaned up after itself; `__cause__` is what it recorded, if anything."""
+
+    def __init__(self, message: str, *, run_id: str = "") -> None:
+        super().__init__(message)
+        self.run_id = run_id
+
+
+class RunTerminatedError(WorkflowError):
+    """The run was terminated: it was stopped without running any more of its code."""
+
+    def __init__(self, message: str, *, run_id: str = "") -> None:
+        super().__init__(message)
+        self.run_id = run_id
+
+
+class ResultTimeoutError(WorkflowError, TimeoutError):
+    """The run was not over in time. It goes on; `status` is what it was doing when the wait ended."""
+
+    def __init__(self, message: str, *, run_id: str = "", status: str = "") -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.status = status
+
+
+class UndecodableError(OperatorError):
+    """A stored payload does not fit the type it is to become. Nothing is lost: deploy a type that fits and resume."""
+
+
+class HistoryError(PgwfError):
+    """Entries were given to a replay in another order than the journal has them: a fault of the caller, not of a run."""
+
+    def __init__(self, message: str, *, expected_seq: int, found_seq: int) -> None:
+        super().__init__(message)
+        self.expected_seq = expected_seq
+        self.found_seq = found_seq
+
+
+class Suspend(BaseException):  # noqa: N818 - no error, and not to be caught as one
+    """The run gives its worker back and goes on later. Never catch it: each later call of the context raises it again,
+    and whatever the function returns or raises afterwards is discarded.
+    """
+
+
+class RunCancelled(BaseException):  # noqa: N818 - no error, and not to be caught as one
+    """Somebody asked this run to stop. Raised once, from the call that waits or from the next one; clean up and re-raise.
+
+    Steps in `except` and `finally` run as usual. `by` and `reason` are those of the request.
+    """
+
+    def __init__(self, message: str = "", *, by: str | None = None, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.by = by
+        self.reason = reason
+
+
+class BranchCancelled(BaseException):  # noqa: N818 - no error, and not to be caught as one
+    """Another branch of the same `parallel` or `map` failed, so this one stops. Raised once; clean up and re-raise."""
+
+
+ERROR_BY_SQLSTATE: dict[str, type[PgwfError]] = {
+    "WS001": RunConflictError,
+    "WS002": RunNotFoundError,
+    "WS003": RunFinishedError,
+    "WS004": InvalidArgumentError,
+    "WS005": RunNotRetryableError,
+    "WS010": TaskNotFoundError,
+    "WS011": TaskUnavailableError,
+    "WS012": TaskNotHeldError,
+}
+"""The class of each error the functions of schema pgwf_sdk raise; their header lists the same codes."""
+

@@ -1,0 +1,198 @@
+"""The connections a client runs its statements on: few, opened when first needed, checked once for the schema."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from threading import Lock
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection, Connection
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from pgwf_sql.database._schema import require_schema_version, require_schema_version_async
+from pgwf_sql.database._statement import Statement, execute, execute_async
+from pgwf_sql.database._translate import Translate, raise_translated
+
+T = TypeVar("T")
+
+CONNECTIONS_MAX = 4
+"""Connections one client holds at most, unless told otherwise."""
+_IDLE_SECONDS_MAX = 60.0  # A quiet client gives its connections back to the server.
+_CONNECT_SECONDS_MAX = 10  # An address that swallows packets must fail a call, not hang it.
+
+_CLOSED = "this client is closed: make a new one, or close it after its last use"
+
+_CONNECTION_SETTINGS: dict[str, Any] = {
+    "autocommit": True,
+    # Named prepared statements would break behind PgBouncer in transaction mode.
+    "prepare_threshold": None,
+    "connect_timeout": _CONNECT_SECONDS_MAX,
+}
+
+
+class Database:
+    """Runs statements on a small pool, or on the caller's own connection; safe to share between threads."""
+
+    def __init__(self, dsn: str, *, translate: Translate, connections_max: int = CONNECTIONS_MAX) -> None:
+        self._dsn = dsn
+        self._translate = translate
+        self._connections_max = connections_max
+        self._opening = Lock()
+        self._pool: ConnectionPool | None = None
+        self._is_closed = False
+
+    def run(self, statement: Statement[T], connection: Connection[Any] | None = None) -> T:
+        """Run `statement` in a transaction of its own, or inside the transaction of `connection`."""
+        try:
+            if connection is not None:
+                return execute(connection, statement)
+            return self._run_pooled(statement)
+        except psycopg.Error as error:
+            raise_translated(error, self._translate)
+
+    def connect(self) -> Connection:
+        """A new connection outside the pool, in autocommit mode; the caller closes it."""
+        connection = Connection.connect(self._dsn, **_CONNECTION_SETTINGS)
+        try:
+            require_schema_version(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A connection of the pool, in autocommit mode, for the time of the block."""
+        with self._opened().connection() as pooled:
+            yield pooled
+
+    def close(self) -> None:
+        """Close the pool; idempotent. A closed database runs nothing more, except on callers' connections."""
+        with self._opening:
+            self._is_closed = True
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run_pooled(self, statement: Statement[T]) -> T:
+        pool = self._opened()
+        with pool.connection() as pooled:
+            try:
+                return execute(pooled, statement)
+            except psycopg.OperationalError:
+                if not (pooled.closed and statement.is_repeatable):
+                    raise
+        # The server closed that connection (a restart, an idle limit); the others of the pool are as old, so this
+        # one attempt takes a new one.
+        with self.connect() as fresh:
+            return execute(fresh, statement)
+
+    def _opened(self) -> ConnectionPool:
+        with self._opening:
+            if self._is_closed:
+                raise RuntimeError(_CLOSED)
+            if self._pool is None:
+                # Connecting once outside the pool gives a wrong address its own clear error at once, where the pool
+                # would only report a time-out.
+                self.connect().close()
+                self._pool = ConnectionPool(
+                    self._dsn,
+                    min_size=0,
+                    max_size=self._connections_max,
+                    max_idle=_IDLE_SECONDS_MAX,
+                    kwargs=_CONNECTION_SETTINGS,
+                    open=True,
+                )
+            return self._pool
+
+
+class AsyncDatabase:
+    """Like `Database`, for one event loop."""
+
+    def __init__(self, dsn: str, *, translate: Translate, connections_max: int = CONNECTIONS_MAX) -> None:
+        self._dsn = dsn
+        self._translate = translate
+        self._connections_max = connections_max
+        self._opening = asyncio.Lock()
+        self._pool: AsyncConnectionPool | None = None
+        self._is_closed = False
+
+    async def run(self, statement: Statement[T], connection: AsyncConnection[Any] | None = None) -> T:
+        """Run `statement` in a transaction of its own, or inside the transaction of `connection`."""
+        try:
+            if connection is not None:
+                return await execute_async(connection, statement)
+            return await self._run_pooled(statement)
+        except psycopg.Error as error:
+            raise_translated(error, self._translate)
+
+    async def connect(self) -> AsyncConnection:
+        """A new connection outside the pool, in autocommit mode; the caller closes it."""
+        connection = await AsyncConnection.connect(self._dsn, **_CONNECTION_SETTINGS)
+        try:
+            await require_schema_version_async(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection]:
+        """A connection of the pool, in autocommit mode, for the time of the block."""
+        pool = await self._opened()
+        async with pool.connection() as pooled:
+            yield pooled
+
+    async def close(self) -> None:
+        """Close the pool; idempotent. A closed database runs nothing more, except on callers' connections."""
+        async with self._opening:
+            self._is_closed = True
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _run_pooled(self, statement: Statement[T]) -> T:
+        pool = await self._opened()
+        async with pool.connection() as pooled:
+            try:
+                return await execute_async(pooled, statement)
+            except psycopg.OperationalError:
+                if not (pooled.closed and statement.is_repeatable):
+                    raise
+        async with await self.connect() as fresh:
+            return await execute_async(fresh, statement)
+
+    async def _opened(self) -> AsyncConnectionPool:
+        async with self._opening:
+            if self._is_closed:
+                raise RuntimeError(_CLOSED)
+            if self._pool is None:
+                await (await self.connect()).close()
+                self._pool = AsyncConnectionPool(
+                    self._dsn,
+                    min_size=0,
+                    max_size=self._connections_max,
+                    max_idle=_IDLE_SECONDS_MAX,
+                    kwargs=_CONNECTION_SETTINGS,
+                    open=False,
+                )
+                await self._pool.open()
+            return self._pool

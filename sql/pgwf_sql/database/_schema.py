@@ -1,0 +1,45 @@
+"""The schema version this release needs, and what a client says when the database has another."""
+
+from typing import Any
+
+from psycopg import AsyncConnection, Connection, errors
+
+from pgwf_sql.database._statement import Statement, execute, execute_async, read_value
+
+SCHEMA_VERSION_NEEDED = 1
+"""The oldest schema version whose functions this release calls."""
+
+_STATEMENT: Statement[int] = Statement("pgwf_schema_version", {}, read_value, is_repeatable=True)
+
+
+class SchemaVersionError(Exception):
+    """The database has no pgwf schema, or one older than this release needs. An operator must run `pgwf migrate`."""
+
+    def __init__(self, *, found: int | None, needed: int) -> None:
+        state = "the schema pgwf is not installed" if found is None else f"the schema pgwf has version {found}"
+        super().__init__(
+            f"{state}; this release needs version {needed} or newer: "
+            "run `pgwf migrate` against this database (or `psql -f sql/install.sql`)"
+        )
+        self.found = found
+        self.needed = needed
+
+
+def require_schema_version(connection: Connection[Any]) -> None:
+    """Raise SchemaVersionError unless the schema is installed and new enough; a newer one is accepted."""
+    try:
+        found = execute(connection, _STATEMENT)
+    except (errors.UndefinedFunction, errors.InvalidSchemaName) as error:
+        raise SchemaVersionError(found=None, needed=SCHEMA_VERSION_NEEDED) from error
+    if found < SCHEMA_VERSION_NEEDED:
+        raise SchemaVersionError(found=found, needed=SCHEMA_VERSION_NEEDED)
+
+
+async def require_schema_version_async(connection: AsyncConnection[Any]) -> None:
+    """Like `require_schema_version`, on an asynchronous connection."""
+    try:
+        found = await execute_async(connection, _STATEMENT)
+    except (errors.UndefinedFunction, errors.InvalidSchemaName) as error:
+        raise SchemaVersionError(found=None, needed=SCHEMA_VERSION_NEEDED) from error
+    if found < SCHEMA_VERSION_NEEDED:
+        raise SchemaVersionError(found=found, needed=SCHEMA_VERSION_NEEDED)

@@ -1,0 +1,60 @@
+"""A statement as a value: which query, with which parameters, and what its rows mean."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from psycopg import AsyncConnection, Connection
+from psycopg.rows import dict_row
+
+from pgwf_sql import query
+from pgwf_sql.database._timestamps import NeverLoader
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+Row = dict[str, Any]
+"""One row, by column name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement(Generic[T_co]):
+    """What to run and how to read the answer; it does no I/O, so that sync and async clients share it.
+
+    `query` names a file of `queries/`. `is_repeatable` claims that running it twice has the effect of running it
+    once: only then is it sent again after the connection was lost, when nobody can know whether it took effect.
+    """
+
+    query: str
+    parameters: Mapping[str, object]
+    read: Callable[[Sequence[Row]], T_co]
+    is_repeatable: bool = False
+
+
+def execute(connection: Connection[Any], statement: Statement[T]) -> T:
+    """Run `statement` on `connection` and read its rows; the connection's transaction is neither begun nor ended."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        cursor.adapters.register_loader("timestamptz", NeverLoader)
+        cursor.execute(query(statement.query).encode(), statement.parameters)
+        rows = cursor.fetchall() if cursor.description else []
+    return statement.read(rows)
+
+
+async def execute_async(connection: AsyncConnection[Any], statement: Statement[T]) -> T:
+    """Like `execute`, on an asynchronous connection."""
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        cursor.adapters.register_loader("timestamptz", NeverLoader)
+        await cursor.execute(query(statement.query).encode(), statement.parameters)
+        rows = await cursor.fetchall() if cursor.description else []
+    return statement.read(rows)
+
+
+def read_nothing(rows: Sequence[Row]) -> None:
+    """For statements whose rows say nothing."""
+
+
+def read_value(rows: Sequence[Row]) -> Any:
+    """The single column of the single row."""
+    (row,) = rows
+    (value,) = row.values()
+    return value

@@ -1,0 +1,1 @@
+select pgwf.schema_version()

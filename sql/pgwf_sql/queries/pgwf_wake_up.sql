@@ -1,0 +1,1 @@
+select pgwf.wake_up(p_listener => %(listener)s)

@@ -1,0 +1,2 @@
+select n, run_id, status, payload, encoding, finished_at
+from pgwf_sdk.run_result(p_run_id => %(run_id)s)
