@@ -1,0 +1,419 @@
+"""Steps and workflows as frozen definitions. Making one registers nothing and runs nothing."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Protocol, TypeVar, cast, overload
+
+import msgspec
+from typing_extensions import ParamSpec
+
+from pgwf_sdk._errors import ContextError, DefinitionError, UndecodableError
+from pgwf_sdk._names import check_name, name_of
+from pgwf_sdk._retry import RetryPolicy
+from pgwf_sdk._serial import Codec, codec_for
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from pgwf_sdk.replay import AsyncContext, Context
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+DEFAULT_RETRY: Final = RetryPolicy()
+
+inside_workflow: Final[ContextVar[str | None]] = ContextVar("pgwf_inside_workflow", default=None)
+"""Name of the workflow whose body this thread or task runs; set by the replay, read by `Step.__call__`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step(Generic[P, R_co]):
+    """A function whose result is recorded once: `ctx.step(charge, order)` runs it, or returns what it returned before.
+
+    `timeout` bounds one attempt, `total_timeout` all of them together with the pauses, `heartbeat_timeout` the silence
+    between two heartbeats. `at_most_once` records that an attempt begins before it begins, so that it is never repeated
+    after a crash: the workflow then sees StepInterruptedError. A step with a `need` runs only on a worker that offers
+    it. Calling a Step calls its function; inside a workflow's body that is an error.
+    """
+
+    fn: Callable[..., Any]
+    name: str
+    need: str | None = None
+    retry: RetryPolicy = DEFAULT_RETRY
+    timeout: timedelta | None = None
+    total_timeout: timedelta | None = None
+    heartbeat_timeout: timedelta | None = None
+    at_most_once: bool = False
+    is_transaction: bool = False
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        workflow = inside_workflow.get()
+        if workflow is not None:
+            raise ContextError(
+                f"step {self.name!r} was called directly in the body of workflow {workflow!r}, so nothing would be"
+                f" recorded; expected ctx.step({self.name}, …)"
+            )
+        return cast("R_co", self.fn(*args, **kwargs))
+
+    def __repr__(self) -> str:
+        return f"<Step {self.name}>"
+
+    @property
+    def _pgwf_step(self) -> bool:
+        """Tells a Step from a branch function in the signatures of `ctx.map`."""
+        return True
+
+    def options(
+        self,
+        *,
+        name: str | None = None,
+        need: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: timedelta | None = None,
+        total_timeout: timedelta | None = None,
+        heartbeat_timeout: timedelta | None = None,
+        at_most_once: bool | None = None,
+    ) -> Step[P, R_co]:
+        """Return a copy with these options; None leaves an option as it is."""
+        changes: dict[str, Any] = {
+            "name": None if name is None else check_name(name, repr(self)),
+            "need": need,
+            "retry": retry,
+            "timeout": timeout,
+            "total_timeout": total_timeout,
+            "heartbeat_timeout": heartbeat_timeout,
+            "at_most_once": at_most_once,
+        }
+        return replace(self, **{option: value for option, value in changes.items() if value is not None})
+
+    @cached_property
+    def codec(self) -> Codec:
+        """The codec of the result, by the function's return annotation."""
+        return codec_for(_annotations(self.fn).get("return"))
+
+    @cached_property
+    def signature(self) -> inspect.Signature | None:
+        """The parameters a call must fit; None for the few built-ins that do not tell."""
+        try:
+            return inspect.signature(self.fn)
+        except (ValueError, TypeError):
+            return None
+
+    @cached_property
+    def is_async(self) -> bool:
+        """True when the function is declared `async def`."""
+        return is_coroutine_function(self.fn)
+
+    def check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """TypeError: the arguments do not fit, which no retry would mend."""
+        if self.signature is not None:
+            leading = (None,) if self.is_transaction else ()
+            try:
+                self.signature.bind(*leading, *args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"step {self.name!r}: {error}; expected {self.name}{self.signature}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Workflow(Generic[P, R_co]):
+    """A function that takes a context and is made durable by its journal. Calling it builds a Call; nothing runs yet."""
+
+    fn: Callable[..., Any]
+    name: str
+    need: str
+    build: str | None = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
+        self.bind(args, kwargs)
+        return Call(self, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Workflow {self.name}>"
+
+    @cached_property
+    def codec(self) -> Codec:
+        """The codec of the result, by the function's return annotation."""
+        return codec_for(_annotations(self.fn).get("return"))
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The parameters after the context."""
+        whole = inspect.signature(self.fn)
+        return whole.replace(parameters=list(whole.parameters.values())[1:])
+
+    @cached_property
+    def is_async(self) -> bool:
+        """True when the function is declared `async def`."""
+        return is_coroutine_function(self.fn)
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        """Return the arguments by parameter. TypeError: they do not fit."""
+        try:
+            return self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"workflow {self.name!r}: {error}; expected {self.name}{self.signature}") from None
+
+    def encode_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """Return `{"args": […], "kwargs": {…}}`, each argument encoded by its parameter's annotation (encoding 1).
+
+        TypeError: the arguments do not fit. SerialisationError: one cannot be stored, and which.
+        """
+        self.bind(args, kwargs)
+        encoded = {
+            "args": [msgspec.Raw(self._codec_at(i).embed(value, subject=f"args[{i}]")) for i, value in enumerate(args)],
+            "kwargs": {
+                name: msgspec.Raw(self._codec_named(name).embed(value, subject=name)) for name, value in kwargs.items()
+            },
+        }
+        return msgspec.json.encode(encoded)
+
+    def decode_call(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return (args, kwargs) of an encoded call. UndecodableError: it does not fit this version of the workflow."""
+        try:
+            encoded = _calls.decode(payload)
+        except msgspec.MsgspecError as error:
+            raise UndecodableError(
+                f"input of workflow {self.name!r}: {error}; expected an object with args and kwargs"
+            ) from error
+        args = tuple(self._codec_at(i).extract(bytes(raw)) for i, raw in enumerate(encoded.args))
+        kwargs = {name: self._codec_named(name).extract(bytes(raw)) for name, raw in encoded.kwargs.items()}
+        try:
+            self.bind(args, kwargs)
+        except TypeError as error:
+            raise UndecodableError(
+                f"{error}; deploy a version that accepts the stored input, then resume the run"
+            ) from error
+        return args, kwargs
+
+    @cached_property
+    def _codecs(self) -> dict[str, Codec]:
+        hints = _annotations(self.fn)
+        return {name: codec_for(hints.get(name)) for name in self.signature.parameters}
+
+    def _codec_at(self, index: int) -> Codec:
+        for position, parameter in enumerate(self.signature.parameters.values()):
+            if position == index or parameter.kind is parameter.VAR_POSITIONAL:
+                return self._codecs[parameter.name]
+        return codec_for(None)
+
+    def _codec_named(self, name: str) -> Codec:
+        parameters = self.signature.parameters
+        if name in parameters:
+            return self._codecs[name]
+        extra = (p.name for p in parameters.values() if p.kind is p.VAR_KEYWORD)
+        return self._codecs.get(next(extra, ""), codec_for(None))
+
+
+class SyncWorkflow(Workflow[P, R_co]):
+    """A workflow written as `def`."""
+
+    if TYPE_CHECKING:
+        fn: Callable[Concatenate[Context, P], R_co]
+
+
+class AsyncWorkflow(Workflow[P, R_co]):
+    """A workflow written as `async def`."""
+
+    if TYPE_CHECKING:
+        fn: Callable[Concatenate[AsyncContext, P], Coroutine[Any, Any, R_co]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[R_co]):
+    """A workflow with its arguments, not yet started: what `client.start` and `ctx.call` take."""
+
+    workflow: Workflow[..., R_co]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def encode(self) -> bytes:
+        """Return the payload of the run's first entry. SerialisationError: an argument cannot be stored."""
+        return self.workflow.encode_call(self.args, self.kwargs)
+
+
+class StepLike(Protocol[T_contra, R_co]):
+    """A Step that takes one argument; its other parameters have defaults."""
+
+    @property
+    def _pgwf_step(self) -> bool: ...
+    def __call__(self, item: T_contra, /) -> R_co: ...
+
+
+class StepDecorator(Protocol):
+    """What `step(…)` with options returns."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Step[P, R]: ...
+
+
+class WorkflowDecorator(Protocol):
+    """What `workflow(…)` with options returns."""
+
+    @overload
+    def __call__(self, fn: Callable[Concatenate[AsyncContext, P], Coroutine[Any, Any, R]], /) -> AsyncWorkflow[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Context, P], R], /) -> SyncWorkflow[P, R]: ...
+
+
+@overload
+def step(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+@overload
+def step(fn: Callable[P, R], /) -> Step[P, R]: ...
+@overload
+def step(
+    fn: None = None,
+    /,
+    *,
+    name: str | None = None,
+    need: str | None = None,
+    retry: RetryPolicy = DEFAULT_RETRY,
+    timeout: timedelta | None = None,
+    total_timeout: timedelta | None = None,
+    heartbeat_timeout: timedelta | None = None,
+    at_most_once: bool = False,
+) -> StepDecorator: ...
+def step(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    need: str | None = None,
+    retry: RetryPolicy = DEFAULT_RETRY,
+    timeout: timedelta | None = None,
+    total_timeout: timedelta | None = None,
+    heartbeat_timeout: timedelta | None = None,
+    at_most_once: bool = False,
+) -> Any:
+    """Define a step, as `@step` or `@step(option=…)`; what the options mean stands at Step.
+
+    Its name in journals is the tail of the function's qualified name unless `name` is given: renaming a function that
+    open runs have recorded needs `name="old_name"`. DefinitionError: no usable name.
+    """
+    if fn is None:
+        return partial(
+            step,
+            name=name,
+            need=need,
+            retry=retry,
+            timeout=timeout,
+            total_timeout=total_timeout,
+            heartbeat_timeout=heartbeat_timeout,
+            at_most_once=at_most_once,
+        )
+    if isinstance(fn, Step | Workflow):
+        raise DefinitionError(f"{fn!r} is a definition already; expected a function, or {fn!r}.options(…) of a Step")
+    return Step(
+        fn,
+        name_of(fn) if name is None else check_name(name, repr(fn)),
+        need,
+        retry,
+        timeout,
+        total_timeout,
+        heartbeat_timeout,
+        at_most_once,
+    )
+
+
+@overload
+def workflow(fn: Callable[Concatenate[AsyncContext, P], Coroutine[Any, Any, R]], /) -> AsyncWorkflow[P, R]: ...
+@overload
+def workflow(fn: Callable[Concatenate[Context, P], R], /) -> SyncWorkflow[P, R]: ...
+@overload
+def workflow(
+    fn: None = None, /, *, name: str | None = None, need: str | None = None, build: str | None = None
+) -> WorkflowDecorator: ...
+def workflow(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    need: str | None = None,
+    build: str | None = None,
+) -> Any:
+    """Define a workflow, as `@workflow` or `@workflow(option=…)`, from a function whose first parameter is the context.
+
+    `need` is what a worker must offer to run it; without one the workflow's name, which every worker that knows the
+    workflow offers. `build` pins its runs to workers of that build. DefinitionError: no usable name, or no parameter.
+    """
+    if fn is None:
+        return partial(workflow, name=name, need=need, build=build)
+    if isinstance(fn, Step | Workflow):
+        raise DefinitionError(f"{fn!r} is a definition already; expected a function")
+    parameters = list(inspect.signature(fn).parameters.values())
+    if not parameters or parameters[0].kind not in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    ):
+        raise DefinitionError(f"workflow {fn!r} takes no context; expected `ctx` as its first parameter")
+    own_name = name_of(fn) if name is None else check_name(name, repr(fn))
+    kind = AsyncWorkflow if is_coroutine_function(fn) else SyncWorkflow
+    return kind(fn, own_name, own_name if need is None else need, build)
+
+
+def as_step(fn: Callable[..., Any]) -> Step[..., Any]:
+    """Return `fn` if it is a Step, else a Step with no options of it. DefinitionError: it is no function with a name."""
+    if isinstance(fn, Step):
+        return cast("Step[..., Any]", fn)
+    if isinstance(fn, Workflow | Call):
+        raise DefinitionError(f"{fn!r} is no step; expected ctx.call or ctx.spawn for a workflow")
+    if not callable(fn):
+        raise DefinitionError(
+            f"{fn!r} cannot be called; expected the step itself, with its arguments after it: ctx.step(charge, order)"
+        )
+    return Step(fn, name_of(fn))
+
+
+def is_coroutine_function(fn: Callable[..., Any]) -> bool:
+    """True for `async def`, also inside partials and for objects whose `__call__` is one."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(type(fn), "__call__", None))
+
+
+class _EncodedCall(msgspec.Struct):
+    args: list[msgspec.Raw] = []
+    kwargs: dict[str, msgspec.Raw] = {}
+
+
+_calls = msgspec.json.Decoder(_EncodedCall)
+
+
+def _annotations(fn: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a function as types; one that names what is not there at run time is left out.
+
+    `-> None` stays None, which a codec takes for "any": None itself is stored without a payload either way.
+    """
+    while isinstance(fn, partial):
+        fn = fn.func
+    function = inspect.unwrap(fn)
+    written: dict[str, Any] = getattr(function, "__annotations__", {})
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    local: dict[str, Any] = {}
+    for name, cell in zip(getattr(code, "co_freevars", ()), cells or (), strict=False):
+        try:
+            local[name] = cell.cell_contents
+        except ValueError:
+            continue  # Assigned later than the function was made.
+    try:
+        return typing.get_type_hints(function, localns=local or None, include_extras=True)
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        pass
+    found: dict[str, Any] = {}
+    for name, annotation in written.items():
+        lone = type("_Lone", (), {"__annotations__": {name: annotation}})
+        try:
+            namespace = {**getattr(function, "__globals__", {}), **local}
+            found[name] = typing.get_type_hints(lone, globalns=namespace, include_extras=True)[name]
+        except (NameError, TypeError, AttributeError, SyntaxError):
+            continue
+    return found

@@ -1,0 +1,175 @@
+"""Exceptions to bytes and back, so that `except CardDeclined` in a workflow works when the step ran elsewhere.
+
+The envelope is JSON: {"type": "module:Qualname", "message", "args", "attributes", "traceback", "notes", "cause",
+"exceptions"}. A class is only ever looked up among imported modules, and only Exceptions are rebuilt.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from pgwf_sdk._errors import SerialisationError, StepFailedError, UndecodableError
+from pgwf_sdk._names import class_name, imported_class
+from pgwf_sdk._tagged import from_tagged, to_tagged
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+CAUSES_MAX: Final = 16
+TEXT_CHARS_MAX: Final = 8_000
+FRAMES_MAX: Final = 50
+MEMBERS_MAX: Final = 50
+
+_OWN_FILES: Final = str(Path(__file__).parent)
+_NOTHING: Final = msgspec.Raw(b"null")
+
+
+class _Envelope(msgspec.Struct, omit_defaults=True):
+    type: str
+    message: str = ""
+    args: msgspec.Raw = _NOTHING
+    attributes: msgspec.Raw = _NOTHING
+    traceback: str = ""
+    notes: list[str] = []
+    cause: _Envelope | None = None
+    exceptions: list[_Envelope] | None = None
+
+
+def describe(error: BaseException) -> bytes:
+    """Return the envelope of an exception: what `rebuild` needs, and what a person wants to read in SQL."""
+    return _encoder.encode(_envelope(error, CAUSES_MAX))
+
+
+def rebuild(payload: bytes | None) -> Exception:
+    """Return the exception an envelope describes, with the remote traceback as a note.
+
+    Its own class if this process has imported it, otherwise a StepFailedError that names the class.
+    """
+    try:
+        return _rebuilt(_decoder.decode(payload or b'{"type": ""}'))
+    except msgspec.MsgspecError as error:
+        return StepFailedError(f"the failure was stored in an unknown form: {error}")
+
+
+def _envelope(error: BaseException, causes: int) -> _Envelope:
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return _Envelope(
+        type=class_name(type(error)),
+        message=_cut(_message(error)),
+        args=_stored(list(error.args)),
+        attributes=_stored_attributes(error),
+        traceback=_traceback_text(error.__traceback__),
+        notes=[_cut(str(note)) for note in getattr(error, "__notes__", [])][:MEMBERS_MAX],
+        cause=_envelope(cause, causes - 1) if cause is not None and causes > 1 else None,
+        exceptions=[_envelope(member, causes - 1) for member in error.exceptions[:MEMBERS_MAX]]
+        if isinstance(error, BaseExceptionGroup) and causes > 1
+        else None,
+    )
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as fault:  # noqa: BLE001 - a broken __str__ of the user must not hide the failure itself
+        return f"(its message cannot be read: {type(fault).__name__})"
+
+
+def _stored(value: object) -> msgspec.Raw:
+    try:
+        stored = to_tagged(value, "args")
+    except SerialisationError:
+        return _NOTHING
+    return msgspec.Raw(stored) if len(stored) <= TEXT_CHARS_MAX else _NOTHING
+
+
+def _stored_attributes(error: BaseException) -> msgspec.Raw:
+    kept: dict[str, object] = {}
+    for name, value in vars(error).items():
+        if not name.startswith("__") and bytes(_stored(value)) != b"null":
+            kept[name] = value
+    return _stored(kept) if kept else _NOTHING
+
+
+def _traceback_text(trace: TracebackType | None) -> str:
+    """The frames of the user: those of the SDK say nothing about the fault."""
+    frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith(_OWN_FILES)]
+    return _cut("".join(traceback.format_list(frames[-FRAMES_MAX:])))
+
+
+def _cut(text: str) -> str:
+    clean = text.encode(errors="replace").decode()
+    return clean if len(clean) <= TEXT_CHARS_MAX else f"{clean[:TEXT_CHARS_MAX]}… ({len(clean)} characters)"
+
+
+def _rebuilt(envelope: _Envelope) -> Exception:
+    cls = imported_class(envelope.type)
+    error = None
+    # StopIteration cannot pass through a coroutine, and BaseExceptions are not for a stored record to raise.
+    if cls is not None and issubclass(cls, Exception) and not issubclass(cls, StopIteration | StopAsyncIteration):
+        error = _rebuilt_group(cls, envelope) if envelope.exceptions is not None else _instance(cls, envelope)
+    if error is None:
+        error = StepFailedError(f"{envelope.type}: {envelope.message}", type_name=envelope.type)
+    if envelope.cause is not None:
+        error.__cause__ = _rebuilt(envelope.cause)
+    for note in envelope.notes:
+        error.add_note(note)
+    if envelope.traceback:
+        error.add_note(f"Remote traceback (most recent call last):\n{envelope.traceback.rstrip()}")
+    return error
+
+
+def _instance(cls: type[Exception], envelope: _Envelope) -> Exception | None:
+    stored = _unstored(envelope.args)
+    arguments = tuple(stored) if isinstance(stored, list) else (envelope.message,)
+    error = _constructed(cls, arguments)
+    if error is None:
+        return None
+    attributes = _unstored(envelope.attributes)
+    if isinstance(attributes, dict):
+        for name, value in attributes.items():
+            try:
+                setattr(error, name, value)
+            except (AttributeError, TypeError):
+                continue  # Read-only in this version of the class.
+    return error
+
+
+def _constructed(cls: type[Exception], arguments: tuple[Any, ...]) -> Exception | None:
+    """An `__init__` may take something else than `args`, so its result counts only when it has the stored `args`."""
+    try:
+        error = cls(*arguments)
+        if error.args == arguments:
+            return error
+    except Exception:  # noqa: BLE001 - whatever the user's __init__ raises, the next way is without it
+        pass
+    try:
+        error = cls.__new__(cls, *arguments)
+        error.args = arguments
+    except Exception:  # noqa: BLE001 - the caller falls back to StepFailedError, which names the class
+        return None
+    return error
+
+
+def _rebuilt_group(cls: type[Exception], envelope: _Envelope) -> Exception | None:
+    members = [_rebuilt(member) for member in envelope.exceptions or []]
+    if not issubclass(cls, ExceptionGroup) or not members:
+        return None
+    stored = _unstored(envelope.args)
+    title = stored[0] if isinstance(stored, list) and stored else envelope.message.rpartition(" (")[0]
+    group: ExceptionGroup[Exception] = ExceptionGroup(str(title), members)
+    return group
+
+
+def _unstored(raw: msgspec.Raw) -> Any:
+    try:
+        return from_tagged(bytes(raw))
+    except UndecodableError:
+        return None
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(_Envelope)

@@ -1,0 +1,66 @@
+"""Names that are stored: those of definitions, and those of classes, which are only ever looked up among imports."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pgwf_sdk._errors import DefinitionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NAME_BYTES_MAX = 200
+_RESERVED = frozenset("/#[]")  # They have a meaning in entry keys.
+
+
+def check_name(name: str, subject: str) -> str:
+    """Return `name` when it may be part of an entry key. DefinitionError: it may not, and why."""
+    if not name or len(name.encode()) > NAME_BYTES_MAX:
+        raise DefinitionError(
+            f"{subject}: the name {name[:50]!r} is {len(name.encode())} bytes long; expected 1 to {NAME_BYTES_MAX}"
+        )
+    if not _RESERVED.isdisjoint(name) or not name.isprintable():
+        raise DefinitionError(
+            f"{subject}: the name {name!r} has a character that entry keys reserve; expected printable text"
+            " without any of / # [ ]"
+        )
+    return name
+
+
+def name_of(fn: Callable[..., Any]) -> str:
+    """Return the name a function has in journals: the tail of its qualified name, so that moving it changes nothing.
+
+    DefinitionError: a lambda, or a partial without `__name__`, has no name that would last.
+    """
+    qualname = getattr(fn, "__name__" if isinstance(fn, partial) else "__qualname__", None)
+    name = qualname.rpartition(".")[2] if isinstance(qualname, str) else ""
+    if not name or name == "<lambda>":
+        raise DefinitionError(
+            f"{fn!r} has no name of its own, and steps and workflows are known by name in the journal;"
+            ' give it one: step(name="…")(fn)'
+        )
+    return check_name(name, repr(fn))
+
+
+def class_name(cls: type) -> str:
+    """Return `module:Qualname`, by which `imported_class` finds the class again in any process that imported it."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def imported_class(name: str) -> type | None:
+    """Return the class called `name` (`module:Qualname`) if its module is imported already; never imports anything.
+
+    Stored data must not decide what code gets loaded.
+    """
+    module, _, qualname = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, type) else None
+
+
+def annotation_text(annotation: Any) -> str:
+    """Return an annotation as a reader would write it."""
+    return annotation.__qualname__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")

@@ -1,0 +1,72 @@
+"""What the code of a running step can ask about its own attempt."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+from pgwf_sdk._errors import ContextError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextvars import Token
+    from uuid import UUID
+
+__all__ = ["StepContext", "current_step", "enter_step", "leave_step"]
+
+
+class StepContext:
+    """One attempt of one step. The worker sets the three flags from its own thread while the step runs.
+
+    `attempt` counts from 1. `idempotency_key` is the same in every attempt of this call and differs between calls, so a
+    provider that drops repeats by key never acts twice. `last_heartbeat` is what the attempt before this one reported
+    last. `cancelled`: the run was asked to stop; `draining`: this worker stops soon; `lease_lost`: the run is somebody
+    else's by now and whatever this attempt returns is discarded.
+    """
+
+    __slots__ = ("_beat", "attempt", "cancelled", "draining", "idempotency_key", "last_heartbeat", "lease_lost")
+
+    def __init__(
+        self,
+        *,
+        attempt: int,
+        idempotency_key: UUID,
+        last_heartbeat: Any = None,
+        beat: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.attempt = attempt
+        self.idempotency_key = idempotency_key
+        self.last_heartbeat = last_heartbeat
+        self.cancelled = False
+        self.draining = False
+        self.lease_lost = False
+        self._beat = beat
+
+    def heartbeat(self, details: object = None) -> None:
+        """Say that the step is alive, and what a next attempt should know. Cheap: the worker writes only now and then."""
+        if self._beat is not None:
+            self._beat(details)
+
+
+_running: Final[ContextVar[StepContext]] = ContextVar("pgwf_running_step")
+
+
+def current_step() -> StepContext:
+    """Return the attempt that this code runs in. ContextError: it runs in no step."""
+    try:
+        return _running.get()
+    except LookupError:
+        raise ContextError(
+            "current_step() was called outside a running step; expected inside the function of a step that a worker"
+            " runs, or below enter_step(StepContext(…)) in a test"
+        ) from None
+
+
+def enter_step(context: StepContext) -> Token[StepContext]:
+    """Make `context` the current one of this thread or task; give the token to `leave_step`."""
+    return _running.set(context)
+
+
+def leave_step(token: Token[StepContext]) -> None:
+    """Undo `enter_step`, in the thread or task that called it."""
+    _running.reset(token)
