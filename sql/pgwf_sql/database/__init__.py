@@ -5,23 +5,24 @@ The rooms describe what they want as `Statement` values without doing any I/O; `
 
 from pgwf_sql.database._listener import AsyncListener, Listener
 from pgwf_sql.database._pool import CONNECTIONS_MAX, AsyncDatabase, Database
-from pgwf_sql.database._schema import SCHEMA_VERSION_NEEDED, SchemaVersionError
-from pgwf_sql.database._statement import Row, Statement, read_nothing, read_value
+from pgwf_sql.database._schema import SchemaOutdatedError
+from pgwf_sql.database._statement import Row, Statement, execute, execute_async, read_nothing, read_value
 from pgwf_sql.database._timestamps import NEVER
 from pgwf_sql.database._translate import Translate, message_of
 
 __all__ = [
     "CONNECTIONS_MAX",
     "NEVER",
-    "SCHEMA_VERSION_NEEDED",
     "AsyncDatabase",
     "AsyncListener",
     "Database",
     "Listener",
     "Row",
-    "SchemaVersionError",
+    "SchemaOutdatedError",
     "Statement",
     "Translate",
+    "execute",
+    "execute_async",
     "message_of",
     "read_nothing",
     "read_value",

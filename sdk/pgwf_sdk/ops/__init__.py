@@ -1,0 +1,86 @@
+"""The one query layer: what the command line, the console and the API know about runs, tasks, needs and
+workers.
+
+Functions take a client, or a psycopg connection whose transaction they join, and answer with frozen values.
+They read the database only, so they work while every worker is down.
+"""
+
+from pgwf_sdk.ops._filters import FilterError, RunFilter, parse_duration, parse_filter
+from pgwf_sdk.ops._folding import fold_equal_rows
+from pgwf_sdk.ops._queries import (
+    get_run,
+    get_task,
+    list_children,
+    list_needs,
+    list_runs,
+    list_tasks,
+    list_workers,
+    read_journal,
+    timeline,
+    why_not_running,
+)
+from pgwf_sdk.ops._rows import (
+    FINAL_STATUSES,
+    STATUSES,
+    Activation,
+    Attempt,
+    JournalEntry,
+    NeedSummary,
+    OpenCall,
+    RunPage,
+    RunSummary,
+    TaskSummary,
+    WorkerSummary,
+)
+from pgwf_sdk.ops._source import LendsConnection, Source
+from pgwf_sdk.ops._timeline import build_timeline
+from pgwf_sdk.ops._timeline_calls import Facts
+from pgwf_sdk.ops._timeline_rows import BUSY_LOOKS, Look, RowState, Segment, Timeline, TimelineRow
+from pgwf_sdk.ops._timescale import Fold, TimeScale, scale_of, time_scale
+from pgwf_sdk.ops._wording import count_words, duration_words, short_duration_words
+
+__all__ = [
+    "BUSY_LOOKS",
+    "FINAL_STATUSES",
+    "STATUSES",
+    "Activation",
+    "Attempt",
+    "Facts",
+    "FilterError",
+    "Fold",
+    "JournalEntry",
+    "LendsConnection",
+    "Look",
+    "NeedSummary",
+    "OpenCall",
+    "RowState",
+    "RunFilter",
+    "RunPage",
+    "RunSummary",
+    "Segment",
+    "Source",
+    "TaskSummary",
+    "TimeScale",
+    "Timeline",
+    "TimelineRow",
+    "WorkerSummary",
+    "build_timeline",
+    "count_words",
+    "duration_words",
+    "fold_equal_rows",
+    "get_run",
+    "get_task",
+    "list_children",
+    "list_needs",
+    "list_runs",
+    "list_tasks",
+    "list_workers",
+    "parse_duration",
+    "parse_filter",
+    "read_journal",
+    "scale_of",
+    "short_duration_words",
+    "time_scale",
+    "timeline",
+    "why_not_running",
+]

@@ -1,0 +1,169 @@
+"""What the query layer answers with: frozen values, times in UTC, payloads as the exact text that was
+recorded.
+"""
+
+from datetime import datetime
+
+from msgspec import Struct
+
+FINAL_STATUSES = frozenset({"completed", "failed", "cancelled", "terminated", "continued"})
+"""A run with one of these statuses is over: nothing changes it again."""
+
+STATUSES = ("ready", "running", "waiting", "paused", "blocked", "crash_concern", *sorted(FINAL_STATUSES))
+"""Every status a run can have, the living ones first."""
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """One run as lists show it. `need` is its home, `current_need` what it requires next.
+
+    `parent_key` is the journal key of the call in the parent that started it.
+
+    `available_at` is None for a run that waits without a deadline. `lapses` counts leases that ended without
+    being given back, `streak` those since the journal last grew, `attempts` the failed attempts of steps
+    still open.
+    """
+
+    run_id: str
+    n: int
+    workflow: str
+    need: str
+    current_need: str | None
+    status: str
+    build: str | None
+    parent_run_id: str | None
+    parent_key: str | None = None
+    root_run_id: str | None
+    priority: int
+    entry_count: int
+    worker_id: str | None
+    lease_until: datetime | None
+    available_at: datetime | None
+    deadline: datetime | None
+    created_at: datetime
+    finished_at: datetime | None
+    lapses: int
+    streak: int
+    attempts: int
+
+    @property
+    def is_final(self) -> bool:
+        """True when nothing changes the run again."""
+        return self.status in FINAL_STATUSES
+
+
+class RunPage(Struct, frozen=True, kw_only=True):
+    """Some runs, newest first, and where the next page starts (None: this was the last one)."""
+
+    runs: tuple[RunSummary, ...]
+    next_before: int | None
+
+
+class JournalEntry(Struct, frozen=True, kw_only=True):
+    """One line of a run's journal. `payload` is the JSON text as recorded, None when the entry carries none."""
+
+    seq: int
+    key: str
+    kind: str
+    phase: str
+    scope: str
+    name: str
+    occurrence: int
+    call: int
+    payload: str | None
+    encoding: int
+    recorded_at: datetime
+    lease_no: int | None
+    code_file: str | None
+    code_line: int | None
+
+    @property
+    def is_resolving(self) -> bool:
+        """True when the entry gives its call an outcome."""
+        return self.phase in {"completed", "failed", "timed_out", "cancelled"}
+
+
+class OpenCall(Struct, frozen=True, kw_only=True):
+    """A call the journal opened and nothing has resolved yet: a timer, a wait, a child, a human task."""
+
+    seq: int
+    key: str
+    kind: str
+    name: str
+    recorded_at: datetime
+
+
+class Activation(Struct, frozen=True, kw_only=True):
+    """One lease's execution of a run.
+
+    `worker_id` is None when the trace was off and the lease is over; `started_at` is then the first entry
+    written under the lease. `ended_at` is None while the lease is held. `ended_by` says how it ended:
+    `lapse`, or the traced call that ended it, such as `reschedule_job` or `complete_job`; None when that is
+    not known.
+    """
+
+    lease_no: int
+    worker_id: str | None
+    started_at: datetime
+    ended_at: datetime | None
+    ended_by: str | None
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """A failed attempt of a step that is still open: which one, why, and when the next one may start."""
+
+    key: str
+    number: int
+    next_at: datetime | None
+    error: str | None
+
+
+class TaskSummary(Struct, frozen=True, kw_only=True):
+    """A question to a person. `subject`, `decision_schema` (a JSON Schema) and `decision` are JSON text as
+    recorded.
+
+    A claim that has run out counts as none: `state` is then `open` and `holder` None.
+    """
+
+    task_id: str
+    run_id: str
+    key: str
+    name: str
+    title: str | None
+    need: str
+    subject: str | None
+    decision_schema: str | None
+    state: str
+    holder: str | None
+    claim_until: datetime | None
+    due_at: datetime | None
+    expires_at: datetime | None
+    decision: str | None
+    decided_by: str | None
+    decided_at: datetime | None
+    created_at: datetime
+
+
+class NeedSummary(Struct, frozen=True, kw_only=True):
+    """What is asked for under one need, and how many live workers offer it.
+
+    `ready` is counted up to `COUNT_MAX` only. `oldest_ready_at` is None when nothing is ready.
+    """
+
+    need: str
+    ready: int
+    running: int
+    workers: int
+    oldest_ready_at: datetime | None
+
+
+class WorkerSummary(Struct, frozen=True, kw_only=True):
+    """A worker as its heartbeat describes it. `is_live` is decided by the database's clock."""
+
+    worker_id: str
+    capabilities: tuple[str, ...]
+    build: str | None
+    started_at: datetime | None
+    last_seen_at: datetime | None
+    draining: bool
+    is_live: bool
+    leases: int

@@ -1,0 +1,57 @@
+"""How the query layer reaches the database: on the caller's connection, or on one that a client lends."""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import msgspec
+import psycopg
+from msgspec import Struct
+from pgwf_sql.database import Row, Statement, execute
+
+T = TypeVar("T")
+S = TypeVar("S", bound=Struct)
+Connection: TypeAlias = psycopg.Connection[Any]
+
+
+class LendsConnection(Protocol):
+    """A client or a pool: it lends a connection for the time of a `with` block."""
+
+    def connection(self) -> AbstractContextManager[Connection]:
+        """A connection, until the block ends."""
+        ...
+
+
+Source: TypeAlias = Connection | LendsConnection
+
+
+@contextmanager
+def borrowed(source: Source) -> Generator[Connection]:
+    """A connection for a few reads: the caller's own, inside whatever transaction he has open, or a lent one."""
+    if isinstance(source, psycopg.Connection):
+        yield source
+        return
+    with source.connection() as connection:
+        yield connection
+
+
+def run(source: Source, statement: Statement[T]) -> T:
+    """What `statement` answers."""
+    with borrowed(source) as connection:
+        return execute(connection, statement)
+
+
+def read_all(row_type: type[S]) -> Callable[[Sequence[Row]], tuple[S, ...]]:
+    """Reads each row as a `row_type`, whose fields are the statement's columns."""
+    return lambda rows: tuple(_as(row_type, row) for row in rows)
+
+
+def read_first(row_type: type[S]) -> Callable[[Sequence[Row]], S | None]:
+    """Reads the only row as a `row_type`; None when there is none."""
+    return lambda rows: _as(row_type, rows[0]) if rows else None
+
+
+def _as(row_type: type[S], row: Row) -> S:
+    in_utc = {name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in row.items()}
+    return msgspec.convert(in_utc, row_type)

@@ -1,0 +1,375 @@
+"""Rows for the calls of a run, read from its journal.
+
+A journal says when a call got its outcome, not when a step began. A step begins when the call before it in
+the same scope has its outcome, at the earliest when the lease that recorded it began; that is what the rows
+show.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from pgwf_sdk.ops._rows import Activation, Attempt, JournalEntry, RunSummary, TaskSummary
+from pgwf_sdk.ops._timeline_rows import Look, RowState, Segment, TimelineRow
+from pgwf_sdk.ops._wording import count_words, duration_words
+
+SEQ_MAX = 2**63 - 1
+"""After every entry a journal can have."""
+
+_CALL_KINDS = frozenset({"step", "timer", "signal", "awakeable", "child", "human", "compensation", "select"})
+_LOOK_OF_KIND = MappingProxyType(
+    {
+        "timer": Look.SLEEP,
+        "signal": Look.WAIT,
+        "awakeable": Look.WAIT,
+        "select": Look.WAIT,
+        "child": Look.CHILD,
+        "human": Look.HUMAN,
+    }
+)
+_PREFIX_OF_KIND = MappingProxyType(
+    {
+        "timer": "",
+        "signal": "signal ",
+        "awakeable": "awakeable ",
+        "child": "child ",
+        "human": "human ",
+        "compensation": "undo ",
+        "select": "",
+        "step": "",
+    }
+)
+_STATE_OF_PHASE = MappingProxyType(
+    {
+        "completed": RowState.COMPLETED,
+        "failed": RowState.FAILED,
+        "timed_out": RowState.TIMED_OUT,
+        "cancelled": RowState.CANCELLED,
+    }
+)
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """What is known about a run at one instant, `asked_at` by the database's clock."""
+
+    run: RunSummary
+    entries: Sequence[JournalEntry]
+    activations: Sequence[Activation]
+    children: Sequence[RunSummary]
+    tasks: Sequence[TaskSummary]
+    attempts: Sequence[Attempt]
+    asked_at: datetime
+
+    @property
+    def started_at(self) -> datetime:
+        """When the run was created."""
+        return self.run.created_at
+
+    @property
+    def ended_at(self) -> datetime:
+        """The end of the run, or the time of asking while it is alive."""
+        return self.run.finished_at or self.asked_at
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """The entries of one call of a workflow: opened, resolved, or both."""
+
+    key: str
+    kind: str
+    name: str
+    scope: str
+    occurrence: int
+    ordinal: int
+    opened: JournalEntry | None
+    resolved: JournalEntry | None
+
+    @property
+    def first_seq(self) -> int:
+        """The first entry that speaks of the call."""
+        return min(entry.seq for entry in (self.opened, self.resolved) if entry)
+
+
+def calls_of(entries: Sequence[JournalEntry]) -> list[Call]:
+    """The calls that take time, in the order in which the journal first speaks of them."""
+    entries_of_key: dict[str, list[JournalEntry]] = {}
+    for entry in entries:
+        if entry.kind in _CALL_KINDS:
+            entries_of_key.setdefault(entry.key, []).append(entry)
+    return [
+        Call(
+            key=key,
+            kind=found[0].kind,
+            name=found[0].name,
+            scope=found[0].scope,
+            occurrence=found[0].occurrence,
+            ordinal=found[0].call,
+            opened=next((entry for entry in found if entry.phase == "opened"), None),
+            resolved=next((entry for entry in found if entry.is_resolving), None),
+        )
+        for key, found in entries_of_key.items()
+    ]
+
+
+def call_rows(facts: Facts) -> list[TimelineRow]:
+    """One row per call in the order they were made, branches together below a row for their `parallel` or
+    `map`.
+
+    A step that has failed attempts and no outcome yet has a row too; one that runs for the first time has
+    none, because nothing is recorded of it.
+    """
+    starts = _StartTimes(facts)
+    tasks = {task.key: task for task in facts.tasks}
+    children = {child.parent_key: child for child in facts.children}
+    calls = calls_of(facts.entries)
+    placed: list[tuple[_Place, TimelineRow]] = [
+        (
+            starts.place_of(call.scope, call.first_seq),
+            _row_of_call(call, facts, starts, child=children.get(call.key), task=tasks.get(call.key)),
+        )
+        for call in calls
+    ]
+    placed += [
+        (starts.place_of(scope, SEQ_MAX), _row_of_attempts(scope, name, attempts, facts, starts))
+        for (scope, name), attempts in _attempts_of_open_steps(facts.attempts, {call.key for call in calls}).items()
+    ]
+    placed += _group_rows(placed, starts)
+    return [row for _, row in sorted(placed, key=lambda item: item[0])]
+
+
+def depth_of(scope: str) -> int:
+    """How deep a scope lies: 1 for the workflow body, one more per enclosing branch."""
+    return 1 + scope.count("/branch:")
+
+
+def _row_of_call(
+    call: Call, facts: Facts, starts: "_StartTimes", *, child: RunSummary | None, task: TaskSummary | None
+) -> TimelineRow:
+    start = starts.of(call)
+    end = call.resolved.recorded_at if call.resolved else facts.ended_at
+    state = _STATE_OF_PHASE[call.resolved.phase] if call.resolved else RowState.OPEN
+    if call.kind in {"step", "compensation"}:
+        segments = _step_segments(start, end, state)
+        note = _outcome_words(state, end - start)
+    elif call.kind == "child":
+        segments = _child_segments(start, end, state, child)
+        note = _child_note(state, end - start, child)
+    elif call.kind == "human":
+        segments = _human_segments(start, end, task)
+        note = _human_note(state, end - start, task)
+    else:
+        segments = (Segment(start, end, _LOOK_OF_KIND[call.kind]),)
+        note = _wait_note(call, state, end - start, facts)
+    return TimelineRow(
+        depth=depth_of(call.scope),
+        group=_group_of(call.scope),
+        kind=call.kind,
+        name=call.name,
+        title=_title(call),
+        label=_label(call),
+        state=state,
+        segments=segments,
+        note=note,
+    )
+
+
+def _title(call: Call) -> str:
+    return _PREFIX_OF_KIND[call.kind] + (call.name or {"timer": "sleep", "select": "wait"}.get(call.kind, call.kind))
+
+
+def _label(call: Call) -> str:
+    index = f"[{call.scope.rpartition('[')[2]} " if call.scope else ""
+    number = f"#{call.occurrence}" if call.occurrence > 1 else ""
+    return f"{index}{_title(call)}{number}"
+
+
+def _step_segments(start: datetime, end: datetime, state: RowState) -> tuple[Segment, ...]:
+    return (Segment(start, end, Look.RUN if state is RowState.COMPLETED else Look.FAILED),)
+
+
+def _child_segments(start: datetime, end: datetime, state: RowState, child: RunSummary | None) -> tuple[Segment, ...]:
+    if child is None:
+        return (Segment(start, end, Look.CHILD),)
+    child_end = min(child.finished_at or end, end)
+    look = Look.FAILED if state is RowState.FAILED else Look.CHILD
+    return (Segment(max(child.created_at, start), child_end, look),)
+
+
+def _human_segments(start: datetime, end: datetime, task: TaskSummary | None) -> tuple[Segment, ...]:
+    is_held = task is not None and task.state in {"claimed", "decided"}
+    return (Segment(start, end, Look.HUMAN if is_held else Look.WAIT),)
+
+
+def _outcome_words(state: RowState, took: timedelta) -> str:
+    words = duration_words(took.total_seconds())
+    if state is RowState.COMPLETED:
+        return words
+    return f"since {words}" if state is RowState.OPEN else f"{state.value.replace('_', ' ')} after {words}"
+
+
+def _child_note(state: RowState, took: timedelta, child: RunSummary | None) -> str:
+    if state is RowState.OPEN and child is not None:
+        return f"{child.status}, since {duration_words(took.total_seconds())}"
+    return _outcome_words(state, took)
+
+
+def _human_note(state: RowState, took: timedelta, task: TaskSummary | None) -> str:
+    words = duration_words(took.total_seconds())
+    if task is None or state in {RowState.TIMED_OUT, RowState.CANCELLED}:
+        return _outcome_words(state, took)
+    if task.decided_by is not None:
+        return f"{task.decided_by} decided after {words}"
+    return f"{task.holder} has it, since {words}" if task.holder else f"nobody has it, since {words}"
+
+
+def _wait_note(call: Call, state: RowState, took: timedelta, facts: Facts) -> str:
+    if call.kind == "timer" and state is RowState.OPEN and facts.run.available_at is not None:
+        left = (facts.run.available_at - facts.asked_at).total_seconds()
+        if left > 0:
+            return f"fires in {duration_words(left)}"
+    return _outcome_words(state, took)
+
+
+def _attempts_of_open_steps(
+    attempts: Sequence[Attempt], resolved_keys: set[str]
+) -> dict[tuple[str, str], list[Attempt]]:
+    of_step: dict[tuple[str, str], list[Attempt]] = {}
+    for attempt in attempts:
+        if attempt.key not in resolved_keys:
+            scope, _, call = attempt.key.rpartition("/step:")
+            of_step.setdefault((scope, call.rpartition("#")[0]), []).append(attempt)
+    return of_step
+
+
+def _row_of_attempts(
+    scope: str, name: str, attempts: Sequence[Attempt], facts: Facts, starts: "_StartTimes"
+) -> TimelineRow:
+    last = max(attempts, key=lambda attempt: attempt.number)
+    start = starts.last_event(scope)
+    failed_until = max(start, min(last.next_at or facts.ended_at, facts.ended_at))
+    left = (last.next_at - facts.asked_at).total_seconds() if last.next_at else 0.0
+    when = f"in {duration_words(left)}" if left > 0 else "now"
+    note = f"{count_words(last.number, 'failed attempt')}, next {when}"
+    return TimelineRow(
+        depth=depth_of(scope),
+        group=_group_of(scope),
+        kind="step",
+        name=name,
+        title=name,
+        label=name,
+        state=RowState.OPEN,
+        segments=(Segment(start, failed_until, Look.FAILED),),
+        note=f"{note}: {last.error}" if last.error else note,
+    )
+
+
+def _group_rows(
+    placed: Sequence[tuple["_Place", TimelineRow]], starts: "_StartTimes"
+) -> list[tuple["_Place", TimelineRow]]:
+    """A row above the branches of each `parallel` or `map`."""
+    members: dict[str, list[tuple[_Place, TimelineRow]]] = {}
+    for place, row in placed:
+        if row.group:
+            members.setdefault(row.group, []).append((place, row))
+    rows: list[tuple[_Place, TimelineRow]] = []
+    for group, found in members.items():
+        outer, _, call = group.rpartition("/branch:")
+        depth = depth_of(outer)
+        segments = [segment for _, row in found for segment in row.segments]
+        branches = {place[: 2 * depth] for place, _ in found}
+        is_open = any(row.state is RowState.OPEN for _, row in found)
+        span = Segment(min(s.start for s in segments), max(s.end for s in segments), Look.SPAN)
+        row = TimelineRow(
+            depth=depth,
+            group=_group_of(outer),
+            kind="branch",
+            name=call,
+            title=call,
+            label=call.removesuffix("#1"),
+            state=RowState.OPEN if is_open else RowState.COMPLETED,
+            segments=(span,),
+            note=f"{count_words(len(branches), 'branch')}, {duration_words(span.seconds)}",
+        )
+        rows.append((found[0][0][: 2 * depth - 1], row))
+    return rows
+
+
+_Place = tuple[int, ...]
+"""Where a row stands: for each enclosing group its first entry and the branch, then the row's own first
+entry.
+"""
+
+
+class _StartTimes:
+    """When a call can have begun at the earliest, from what the journal says about the calls before it."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._run_start = facts.started_at
+        self._lease_starts = {a.lease_no: a.started_at for a in facts.activations}
+        self._resolved: dict[str, list[JournalEntry]] = {}
+        self._first_seq_below: dict[str, int] = {}
+        for entry in facts.entries:
+            if entry.is_resolving:
+                self._resolved.setdefault(entry.scope, []).append(entry)
+            for scope in _scopes_around(entry.scope):
+                self._first_seq_below.setdefault(_group_of(scope), entry.seq)
+
+    def of(self, call: Call) -> datetime:
+        if call.opened is not None:
+            return call.opened.recorded_at
+        resolved = call.resolved
+        if resolved is None:
+            raise ValueError(f"call {call.key} has no entry, so it has no start")
+        start = self._before(call.scope, resolved.seq, ordinal=call.ordinal)
+        if call.kind not in {"step", "compensation"}:
+            return resolved.recorded_at if call.kind == "signal" else start
+        lease_start = self._lease_starts.get(resolved.lease_no) if resolved.lease_no is not None else None
+        return min(max(start, lease_start or start), resolved.recorded_at)
+
+    def place_of(self, scope: str, seq: int) -> _Place:
+        """Where a call with this first entry stands among the rows."""
+        place: list[int] = []
+        for branch_scope in _scopes_around(scope):
+            index = branch_scope.rpartition("[")[2].removesuffix("]")
+            place += [self._first_seq_below.get(_group_of(branch_scope), SEQ_MAX), int(index)]
+        return (*place, seq)
+
+    def last_event(self, scope: str) -> datetime:
+        """The last time something was resolved in a scope, at least its start."""
+        resolved = self._resolved.get(scope, [])
+        return resolved[-1].recorded_at if resolved else self._scope_start(scope)
+
+    def _before(self, scope: str, seq: int, *, ordinal: int) -> datetime:
+        resolved = self._resolved.get(scope, [])
+        for position in reversed(range(bisect_left(resolved, seq, key=lambda entry: entry.seq))):
+            if resolved[position].call < ordinal:
+                return resolved[position].recorded_at
+        return self._scope_start(scope)
+
+    def _scope_start(self, scope: str) -> datetime:
+        """When the branches of the enclosing call began: after what the outer scope had seen before their
+        first entry.
+        """
+        if not scope:
+            return self._run_start
+        outer = scope.rpartition("/branch:")[0]
+        first_seq = self._first_seq_below.get(_group_of(scope))
+        resolved = self._resolved.get(outer, [])
+        position = bisect_left(resolved, first_seq or 0, key=lambda entry: entry.seq)
+        return resolved[position - 1].recorded_at if position else self._scope_start(outer)
+
+
+def _group_of(scope: str) -> str:
+    """The `parallel` or `map` call a branch belongs to: its scope without the index."""
+    return scope.rpartition("[")[0]
+
+
+def _scopes_around(scope: str) -> list[str]:
+    """The branch scopes a scope lies in, outermost first, itself included."""
+    scopes: list[str] = []
+    while scope:
+        scopes.append(scope)
+        scope = scope.rpartition("/branch:")[0]
+    return scopes[::-1]

@@ -1,0 +1,172 @@
+"""Why a run is not running: a sentence or two that say what it waits for, since when, and what can be done."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from pgwf_sdk.ops._rows import OpenCall, RunSummary, TaskSummary
+from pgwf_sdk.ops._wording import count_words, duration_words
+
+COUNT_MAX = 1001
+"""Counts stop here: whether there are a thousand or a million more changes nothing."""
+
+_NAMED_CALLS_MAX = 3  # More waits than this are counted, not named.
+
+
+class Circumstances(Struct, frozen=True, kw_only=True):
+    """What surrounds a run at the moment of asking."""
+
+    asked_at: datetime
+    note: str | None
+    last_error: str | None
+    cancel_at: datetime | None
+    cancel_by: str | None
+    blocked_report: str | None
+    live_workers: int
+    last_worker_seen_at: datetime | None
+    is_need_paused: bool
+    ready_with_same_need: int
+
+
+class Situation(Struct, frozen=True, kw_only=True):
+    """A run with everything that can keep it from running; `open_calls` and `open_tasks` have no outcome yet."""
+
+    run: RunSummary
+    around: Circumstances
+    open_calls: Sequence[OpenCall]
+    open_tasks: Sequence[TaskSummary]
+
+    def since(self, instant: datetime) -> str:
+        """How long ago `instant` was."""
+        return duration_words(max((self.around.asked_at - instant).total_seconds(), 0.0))
+
+    def until(self, instant: datetime) -> str:
+        """How far ahead `instant` is."""
+        return duration_words(max((instant - self.around.asked_at).total_seconds(), 0.0))
+
+
+def why_sentence(situation: Situation) -> str:
+    """Why the run is where it is, and the next step where somebody has to take one."""
+    run, around = situation.run, situation.around
+    if run.is_final:
+        return _final(situation)
+    sentence = _SENTENCES[run.status](situation)
+    if around.cancel_at is not None:
+        by = f" by {around.cancel_by}" if around.cancel_by else ""
+        sentence += f" Its cancellation was requested{by} {situation.since(around.cancel_at)} ago."
+    if around.last_error:
+        sentence += f" The last worker gave it back with: {around.last_error}."
+    return sentence
+
+
+def _final(situation: Situation) -> str:
+    run = situation.run
+    ended = f" {situation.since(run.finished_at)} ago" if run.finished_at else ""
+    sentence = f"It is over: {run.status}{ended}."
+    if run.status == "failed":
+        return f"{sentence} `pgwf result {run.run_id}` shows the error, `pgwf retry {run.run_id}` tries again."
+    return sentence
+
+
+def _running(situation: Situation) -> str:
+    run = situation.run
+    left = situation.until(run.lease_until) if run.lease_until else "0 s"
+    return f"It is running on {run.worker_id}; the lease ends in {left} unless it is prolonged."
+
+
+def _ready(situation: Situation) -> str:
+    run, around = situation.run, situation.around
+    need = run.current_need or run.need
+    if around.is_need_paused:
+        return f"It is ready, but the need {need!r} is paused: no worker is handed its runs until it is resumed."
+    if around.live_workers == 0:
+        seen = around.last_worker_seen_at
+        last = f"; the last one was seen {situation.since(seen)} ago" if seen else ""
+        return (
+            f"It is ready, but no live worker offers {need!r}{last}. "
+            f"Start one: `pgwf worker run MODULE` with a workflow or `--capability {need}` that offers it."
+        )
+    workers = count_words(around.live_workers, "worker")
+    verb = "offers" if around.live_workers == 1 else "offer"
+    ahead = around.ready_with_same_need
+    queue = f"{count_words(ahead, 'other run')} of the same need" if ahead < COUNT_MAX else "1000+ other runs"
+    if ahead:
+        return f"It is ready; {workers} {verb} {need!r}, and {queue} may be taken first."
+    return f"It is ready; {workers} {verb} {need!r}, so it should be taken within seconds."
+
+
+def _waiting(situation: Situation) -> str:
+    waits = [_task_words(task, situation) for task in situation.open_tasks]
+    waits += [_wait_words(call, situation) for call in situation.open_calls if call.kind != "human"]
+    until = situation.run.available_at
+    next_look = f" It looks again in {situation.until(until)}." if until else ""
+    if not waits:
+        retried = count_words(situation.run.attempts, "failed attempt")
+        if situation.run.attempts:
+            return f"It waits before it tries a step again ({retried}).{next_look}"
+        return f"It is to start later.{next_look}" if until else "It waits to be woken."
+    named = waits[:_NAMED_CALLS_MAX]
+    if more := len(waits) - len(named):
+        named.append(f"{count_words(more, 'more call')}")
+    return f"It waits for {_listed(named)}.{next_look}"
+
+
+def _task_words(task: TaskSummary, situation: Situation) -> str:
+    words = f"a person to decide {task.name!r}, open for {situation.since(task.created_at)}"
+    if task.holder is not None:
+        words += f", held by {task.holder}"
+    else:
+        words += f", which nobody has claimed (`pgwf human claim {task.task_id}`)"
+    if task.due_at is not None:
+        is_late = task.due_at < situation.around.asked_at
+        due = situation.since(task.due_at) if is_late else situation.until(task.due_at)
+        words += f", overdue by {due}" if is_late else f", due in {due}"
+    return words
+
+
+def _wait_words(call: OpenCall, situation: Situation) -> str:
+    since = situation.since(call.recorded_at)
+    if call.kind == "timer":
+        return f"a timer set {since} ago"
+    if call.kind == "child":
+        return f"child run {call.name!r}, since {since}"
+    return f"{call.kind} {call.name!r}, since {since}"
+
+
+def _paused(situation: Situation) -> str:
+    note = f" ({situation.around.note})" if situation.around.note else ""
+    return f"It is paused{note}; `pgwf resume {situation.run.run_id}` lets it go on."
+
+
+def _blocked(situation: Situation) -> str:
+    report = f" Report: {situation.around.blocked_report}." if situation.around.blocked_report else ""
+    return (
+        "It is blocked: the deployed code does not replay its journal, or a value in it cannot be read."
+        f"{report} Deploy code that does, then `pgwf resume {situation.run.run_id}`."
+    )
+
+
+def _crash_concern(situation: Situation) -> str:
+    return (
+        f"Workers lost it {count_words(situation.run.streak, 'time')} in a row without recording anything, so it is "
+        "kept from taking down more of them. Look at their logs; then clear it: "
+        f"`select pgwf.clear_crash_concern('{situation.run.run_id}', 'NAME', 'REASON')`."
+    )
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{'; '.join(parts[:-1])}; and {parts[-1]}"
+
+
+_SENTENCES: MappingProxyType[str, Callable[[Situation], str]] = MappingProxyType(
+    {
+        "ready": _ready,
+        "running": _running,
+        "waiting": _waiting,
+        "paused": _paused,
+        "blocked": _blocked,
+        "crash_concern": _crash_concern,
+    }
+)

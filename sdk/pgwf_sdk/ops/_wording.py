@@ -1,0 +1,37 @@
+"""Durations and counts in words that fit a column."""
+
+
+def duration_words(seconds: float) -> str:
+    """The length of time as two units at most: `3 ms`, `1.2 s`, `4m 10s`, `18h 2m`, `3d 4h`."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit_seconds, unit, part_seconds, part in (
+        (86_400, "d", 3_600, "h"),
+        (3_600, "h", 60, "m"),
+        (60, "m", 1, "s"),
+    ):
+        if whole >= unit_seconds:
+            return f"{whole // unit_seconds}{unit} {whole % unit_seconds // part_seconds}{part}"
+    raise AssertionError(f"{seconds} s is at least a minute")
+
+
+def short_duration_words(seconds: float) -> str:
+    """The length of time in one unit, rounded: `3ms`, `12s`, `4m`, `18h`, `3d`."""
+    for unit_seconds, unit in ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")):
+        if seconds >= unit_seconds:
+            return f"{seconds / unit_seconds:.0f}{unit}"
+    return f"{seconds * 1000:.0f}ms"
+
+
+def count_words(count: int, noun: str) -> str:
+    """`1 entry`, `3 entries`: the count and the noun in the right number."""
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("ch"):
+        return f"{count} {noun}es"
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{count} {noun[:-1]}ies"
+    return f"{count} {noun}s"

@@ -1,0 +1,1 @@
+select pgwf._now() as now_at

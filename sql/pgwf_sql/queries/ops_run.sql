@@ -1,0 +1,25 @@
+select
+  r.run_id,
+  r.n,
+  r.workflow,
+  r.need,
+  r.current_need,
+  r.status,
+  r.build,
+  r.parent_run_id,
+  b.parent_key,
+  r.root_run_id,
+  r.priority,
+  r.entry_count,
+  r.worker_id,
+  r.lease_until,
+  nullif(r.available_at, 'infinity') as available_at,
+  nullif(r.deadline, 'infinity') as deadline,
+  r.created_at,
+  r.finished_at,
+  r.lapses,
+  r.streak,
+  r.attempts
+from pgwf_sdk.runs r
+join pgwf_sdk.run b on b.n = r.n
+where r.n = (select m.n from pgwf.name m where m.job_id = %(run_id)s)

@@ -1,0 +1,23 @@
+select
+  t.task_id,
+  t.run_id,
+  t.key,
+  t.name,
+  t.title,
+  t.need,
+  t.subject,
+  t.decision_schema::text as decision_schema,
+  t.state,
+  t.holder,
+  t.claim_until,
+  t.due_at,
+  nullif(t.expires_at, 'infinity') as expires_at,
+  t.decision,
+  t.decided_by,
+  t.decided_at,
+  t.created_at
+from pgwf_sdk.tasks t
+where t.task_id >= %(prefix)s
+  and t.task_id < %(prefix)s || chr(1114111)
+order by t.task_id
+limit 2

@@ -1,0 +1,19 @@
+select
+  pgwf._now() as asked_at,
+  b.note,
+  j.last_error,
+  j.cancel_at,
+  j.cancel_by,
+  (select l.report::text from pgwf_sdk.blocked l where l.n = b.n) as blocked_report,
+  (select count(*) from pgwf.worker w
+    where j.need = any (w.capabilities) and not w.draining
+      and w.heartbeat_at > pgwf._now() - make_interval(secs => %(live_seconds)s))::int as live_workers,
+  (select max(w.heartbeat_at) from pgwf.worker w where j.need = any (w.capabilities)) as last_worker_seen_at,
+  coalesce((select s.paused from pgwf.need_setting s where s.need = j.need), false) as is_need_paused,
+  (select count(*) from (
+    select from pgwf.ready q
+    where q.need = j.need and q.priority <= j.priority and q.ready_at <= pgwf._now() and q.n <> b.n
+    limit %(count_max)s) ahead)::int as ready_with_same_need
+from pgwf_sdk.run b
+left join pgwf.job j on j.n = b.n
+where b.n = %(n)s
