@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
 try:
     import fcntl
@@ -63,7 +63,7 @@ def stamped() -> list[str]:
 
 
 @contextlib.contextmanager
-def only_one() -> Iterator[None]:
+def only_one() -> Generator[None]:
     """Hold the set-up lock; the kernel lets go of it when this process ends in any way."""
     with open(ROOT / ".venv.lock", "w", encoding="ascii") as lock:
         if fcntl is not None:
@@ -142,9 +142,9 @@ def become(*command: str | Path) -> int:
     """Run `command` in the project's root instead of this process, so that signals and exit codes are its own."""
     arguments = [str(part) for part in command]
     os.chdir(ROOT)
-    if os.name == "nt":
-        return subprocess.call(arguments)
-    os.execv(arguments[0], arguments)
+    if os.name != "nt":
+        os.execv(arguments[0], arguments)
+    return subprocess.call(arguments)
 
 
 def demo(arguments: Sequence[str]) -> int:
