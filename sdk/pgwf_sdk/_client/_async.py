@@ -8,14 +8,14 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import psycopg
+from pgwf_sql.database import CONNECTIONS_MAX, AsyncDatabase, AsyncListener
 from psycopg import AsyncConnection
 
-from pgwf_sdk import _telemetry
 from pgwf_sdk._client import _calls
 from pgwf_sdk._client._identity import client_name, listener_name, new_run_id
 from pgwf_sdk._definition import Call, Workflow
+from pgwf_sdk._telemetry import Telemetry
 from pgwf_sdk.ops._rows import RunSummary, TaskSummary
-from pgwf_sql.database import CONNECTIONS_MAX, AsyncDatabase, AsyncListener
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -29,11 +29,21 @@ class AsyncClient:
 
     `dsn` is a PostgreSQL connection string or URL. `name` is recorded with what this client starts, cancels and
     decides (default: host and process). At most `connections_max` connections are open, and one more while somebody
-    waits for a result. The first call raises SchemaVersionError if the database's schema is missing or too old.
+    waits for a result. `telemetry` says where spans and metrics go (default: the process's OpenTelemetry providers).
+    The first call raises SchemaOutdatedError if the database's schema is missing or too old.
     """
 
-    def __init__(self, dsn: str, *, name: str | None = None, connections_max: int = CONNECTIONS_MAX) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        name: str | None = None,
+        connections_max: int = CONNECTIONS_MAX,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self.dsn = dsn
         self.name = name or client_name()
+        self.telemetry = telemetry or Telemetry()
         self._database = AsyncDatabase(dsn, translate=_calls.translate, connections_max=connections_max)
         self._listener = AsyncListener(self._database)
         self.human = AsyncHumanTasks(self._database, self.name)
@@ -57,17 +67,19 @@ class AsyncClient:
         to exist when that connection's transaction commits, and not at all if it rolls back.
         """
         run_id = new_run_id() if run_id is None else run_id
-        with _telemetry.starting(call.workflow.name, run_id) as trace:
+        with self.telemetry.starting(call.workflow.name, run_id) as starting:
             statement = _calls.start(
                 call,
                 run_id=run_id,
                 start_at=start_at,
                 deadline=deadline,
                 priority=priority,
-                trace=trace,
+                trace=starting.trace,
                 by=self.name,
             )
-            return self._handle(await self._database.run(statement, connection), call.workflow)
+            started = await self._database.run(statement, connection)
+            starting.created = started.created
+        return self._handle(started, call.workflow)
 
     async def get(self, run_id: str, workflow: Workflow[..., R] | None = None) -> "AsyncRun[R]":
         """The handle of an existing run; `workflow` says how to read its result. RunNotFoundError if there is none."""
@@ -126,13 +138,16 @@ class AsyncClient:
         """Stop a run at once, without running any more of its code; gives its final status."""
         return await self._database.run(_calls.terminate(run_id, reason=reason, by=by or self.name))
 
-    async def pause(self, run_id: str, *, by: str | None = None) -> None:
-        """Let no worker take the run until it is resumed; a step that is being executed ends and is recorded."""
-        await self._database.run(_calls.pause(run_id, by=by or self.name))
+    async def pause(self, run_id: str, *, by: str | None = None) -> str:
+        """Let no worker take the run until it is resumed; a step that is being executed ends and is recorded.
 
-    async def resume(self, run_id: str, *, by: str | None = None) -> None:
-        """Let a paused or blocked run go on."""
-        await self._database.run(_calls.resume(run_id, by=by or self.name))
+        `paused`, or the status of a run that cannot be paused: it is blocked or over.
+        """
+        return await self._database.run(_calls.pause(run_id, by=by or self.name))
+
+    async def resume(self, run_id: str, *, by: str | None = None) -> str:
+        """Let a paused or blocked run go on: `resumed`, or the status of a run that is neither."""
+        return await self._database.run(_calls.resume(run_id, by=by or self.name))
 
     async def retry(
         self, run_id: str, workflow: Workflow[..., R] | None = None, *, by: str | None = None
@@ -162,10 +177,9 @@ class AsyncClient:
     def _handle(self, started: _calls.Started, workflow: Workflow[..., R] | None) -> "AsyncRun[R]":
         return AsyncRun(self, started, workflow)
 
-    async def _ending(self, run: "AsyncRun[Any]", timeout: timedelta | None) -> _calls.Ending:
+    async def _ending(self, run: "AsyncRun[Any]", patience: _calls.Patience) -> _calls.Ending:
         listener = listener_name()
         channels = await self._database.run(_calls.watch(run.n, listener=listener))
-        patience = _calls.Patience(run.run_id, timeout)
         try:
             async with self._listener.hear(channels) as bell:
                 while not (seen := await self._database.run(_calls.ending(run.run_id))).is_final:
@@ -202,13 +216,13 @@ class AsyncRun(Generic[R_co]):
         """The run's status now, such as `waiting` or `completed`."""
         return (await self._client._database.run(_calls.ending(self.run_id))).status
 
-    async def result(self, timeout: timedelta | None = None) -> R_co:
+    async def result(self, timeout: timedelta | None = None) -> R_co:  # noqa: ASYNC109  The error says what the run did.
         """Wait until the run is over and return what it returned.
 
         RunFailedError (its `__cause__` is the run's own error), RunCancelledError or RunTerminatedError if it ended
         otherwise; ResultTimeoutError, a TimeoutError, if it is not over after `timeout` (None waits for ever).
         """
-        return _calls.result_of(await self._client._ending(self, timeout), self._workflow)
+        return _calls.result_of(await self._client._ending(self, _calls.Patience(self.run_id, timeout)), self._workflow)
 
     async def signal(self, name: str, value: object = None, /, *, dedup_id: str | None = None) -> bool:
         """Send the run a signal; see Client.signal."""
@@ -222,13 +236,13 @@ class AsyncRun(Generic[R_co]):
         """Stop the run at once; see Client.terminate."""
         return await self._client.terminate(self.run_id, reason=reason, by=by)
 
-    async def pause(self, *, by: str | None = None) -> None:
+    async def pause(self, *, by: str | None = None) -> str:
         """Let no worker take the run; see Client.pause."""
-        await self._client.pause(self.run_id, by=by)
+        return await self._client.pause(self.run_id, by=by)
 
-    async def resume(self, *, by: str | None = None) -> None:
+    async def resume(self, *, by: str | None = None) -> str:
         """Let the paused or blocked run go on."""
-        await self._client.resume(self.run_id, by=by)
+        return await self._client.resume(self.run_id, by=by)
 
     async def retry(self, *, by: str | None = None) -> "AsyncRun[R_co]":
         """Run the failed run again from the entry it failed at; see Client.retry."""
@@ -249,7 +263,7 @@ class AsyncHumanTasks:
         return await self._database.run(_calls.tasks(need=need, state=state, run_id=run_id, limit=limit))
 
     async def claim(self, task_id: str, *, by: str | None = None, duration: timedelta = CLAIM_DURATION) -> datetime:
-        """Take a task, so that nobody else decides it until the returned time. Claiming one's own again prolongs it.
+        """Take a task: nobody else decides it until the returned time. Claiming one's own again prolongs it.
 
         TaskUnavailableError if it is not open or somebody else holds it.
         """
@@ -262,5 +276,8 @@ class AsyncHumanTasks:
     async def decide(
         self, task_id: str, value: object, /, *, by: str | None = None, connection: AsyncConnection[Any] | None = None
     ) -> None:
-        """Answer a claimed task with `value`; the waiting run receives it. TaskNotHeldError if `by` does not hold it."""
+        """Answer a task with `value`, for the waiting run. A task nobody holds is claimed and decided in one.
+
+        TaskUnavailableError if somebody else holds it, or if it is no longer open.
+        """
         await self._database.run(_calls.decide_task(task_id, value, by=by or self._name), connection)

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import msgspec
 import psycopg
 from msgspec import Struct
+from pgwf_journal import ENCODING_JSON
+from pgwf_sql.database import Row, Statement, message_of, read_nothing, read_value
 
 from pgwf_sdk import _failure, _serial
 from pgwf_sdk._definition import Call, Workflow
@@ -22,7 +24,6 @@ from pgwf_sdk._errors import (
     RunTerminatedError,
 )
 from pgwf_sdk.ops._rows import FINAL_STATUSES, STATUSES, RunSummary, TaskSummary
-from pgwf_sql.database import Row, Statement, message_of, read_nothing, read_value
 
 R = TypeVar("R")
 S = TypeVar("S", bound=Struct)
@@ -83,8 +84,8 @@ def start(
             "run_id": run_id,
             "workflow": call.workflow.name,
             "need": call.workflow.need,
-            "input": call.workflow.encode_call(call.args, call.kwargs),
-            "encoding": _serial.TAGGED_JSON,
+            "input": call.encode(),
+            "encoding": ENCODING_JSON,
             "priority": priority,
             "start_at": start_at,
             "deadline": deadline,
@@ -164,19 +165,19 @@ def terminate(run_id: str, *, reason: str | None, by: str) -> Statement[str]:
     return Statement("sdk_terminate_run", parameters, read_value, is_repeatable=True)
 
 
-def pause(run_id: str, *, by: str) -> Statement[None]:
+def pause(run_id: str, *, by: str) -> Statement[str]:
     """Keep a run from being worked on until it is resumed."""
-    return Statement("sdk_pause_run", {"run_id": run_id, "by": by}, read_nothing, is_repeatable=True)
+    return Statement("sdk_pause_run", {"run_id": run_id, "by": by}, read_value, is_repeatable=True)
 
 
-def resume(run_id: str, *, by: str) -> Statement[None]:
+def resume(run_id: str, *, by: str) -> Statement[str]:
     """Let a paused or blocked run go on."""
-    return Statement("sdk_resume_run", {"run_id": run_id, "by": by}, read_nothing, is_repeatable=True)
+    return Statement("sdk_resume_run", {"run_id": run_id, "by": by}, read_value, is_repeatable=True)
 
 
 def retry(run_id: str, *, by: str) -> Statement[Started]:
     """Start a new run that takes over what a failed one had recorded before its failing entry."""
-    return Statement("sdk_retry_run", {"run_id": run_id, "by": by}, _read_retried)
+    return Statement("sdk_retry_run", {"run_id": run_id, "by": by}, _read_retried, is_repeatable=True)
 
 
 def tasks(*, need: str | None, state: str | None, run_id: str | None, limit: int) -> Statement[tuple[TaskSummary, ...]]:
@@ -244,11 +245,13 @@ def result_of(ending: Ending, workflow: Workflow[..., R] | None) -> R:
     """The value a run completed with, as `workflow` declares it; otherwise the error that says how it ended."""
     run_id = ending.run_id
     if ending.status == "completed":
-        returns = None if workflow is None else workflow.returns
-        value: R = _serial.decode(ending.payload, ending.encoding, returns)
+        codec = _serial.codec_for(None) if workflow is None else workflow.codec
+        value: R = codec.decode(ending.payload, ending.encoding)
         return value
     if ending.status == "terminated":
-        raise RunTerminatedError(f"run {run_id} was terminated; `client.retry({run_id!r})` starts it anew", run_id=run_id)
+        raise RunTerminatedError(
+            f"run {run_id} was terminated; `client.retry({run_id!r})` starts it anew", run_id=run_id
+        )
     cause = None if ending.payload is None else _failure.rebuild(ending.payload)
     if ending.status == "cancelled":
         raise RunCancelledError(f"run {run_id} was cancelled", run_id=run_id) from cause
@@ -268,9 +271,7 @@ def _read_retried(rows: Sequence[Row]) -> Started:
 
 
 def _as(kind: type[S], row: Row) -> S:
-    in_utc = {
-        column: value.astimezone(UTC) if isinstance(value, datetime) else value for column, value in row.items()
-    }
+    in_utc = {column: value.astimezone(UTC) if isinstance(value, datetime) else value for column, value in row.items()}
     return msgspec.convert(in_utc, kind)
 
 

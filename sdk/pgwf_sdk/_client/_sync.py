@@ -7,14 +7,14 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import psycopg
+from pgwf_sql.database import CONNECTIONS_MAX, Database, Listener
 from psycopg import Connection
 
-from pgwf_sdk import _telemetry
 from pgwf_sdk._client import _calls
 from pgwf_sdk._client._identity import client_name, listener_name, new_run_id
 from pgwf_sdk._definition import Call, Workflow
+from pgwf_sdk._telemetry import Telemetry
 from pgwf_sdk.ops._rows import RunSummary, TaskSummary
-from pgwf_sql.database import CONNECTIONS_MAX, Database, Listener
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -28,11 +28,21 @@ class Client:
 
     `dsn` is a PostgreSQL connection string or URL. `name` is recorded with what this client starts, cancels and
     decides (default: host and process). At most `connections_max` connections are open, and one more while somebody
-    waits for a result. The first call raises SchemaVersionError if the database's schema is missing or too old.
+    waits for a result. `telemetry` says where spans and metrics go (default: the process's OpenTelemetry providers).
+    The first call raises SchemaOutdatedError if the database's schema is missing or too old.
     """
 
-    def __init__(self, dsn: str, *, name: str | None = None, connections_max: int = CONNECTIONS_MAX) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        name: str | None = None,
+        connections_max: int = CONNECTIONS_MAX,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self.dsn = dsn
         self.name = name or client_name()
+        self.telemetry = telemetry or Telemetry()
         self._database = Database(dsn, translate=_calls.translate, connections_max=connections_max)
         self._listener = Listener(self._database)
         self.human = HumanTasks(self._database, self.name)
@@ -56,17 +66,19 @@ class Client:
         to exist when that connection's transaction commits, and not at all if it rolls back.
         """
         run_id = new_run_id() if run_id is None else run_id
-        with _telemetry.starting(call.workflow.name, run_id) as trace:
+        with self.telemetry.starting(call.workflow.name, run_id) as starting:
             statement = _calls.start(
                 call,
                 run_id=run_id,
                 start_at=start_at,
                 deadline=deadline,
                 priority=priority,
-                trace=trace,
+                trace=starting.trace,
                 by=self.name,
             )
-            return self._handle(self._database.run(statement, connection), call.workflow)
+            started = self._database.run(statement, connection)
+            starting.created = started.created
+        return self._handle(started, call.workflow)
 
     def get(self, run_id: str, workflow: Workflow[..., R] | None = None) -> "Run[R]":
         """The handle of an existing run; `workflow` says how to read its result. RunNotFoundError if there is none."""
@@ -125,13 +137,16 @@ class Client:
         """Stop a run at once, without running any more of its code; gives its final status."""
         return self._database.run(_calls.terminate(run_id, reason=reason, by=by or self.name))
 
-    def pause(self, run_id: str, *, by: str | None = None) -> None:
-        """Let no worker take the run until it is resumed; a step that is being executed ends and is recorded."""
-        self._database.run(_calls.pause(run_id, by=by or self.name))
+    def pause(self, run_id: str, *, by: str | None = None) -> str:
+        """Let no worker take the run until it is resumed; a step that is being executed ends and is recorded.
 
-    def resume(self, run_id: str, *, by: str | None = None) -> None:
-        """Let a paused or blocked run go on."""
-        self._database.run(_calls.resume(run_id, by=by or self.name))
+        `paused`, or the status of a run that cannot be paused: it is blocked or over.
+        """
+        return self._database.run(_calls.pause(run_id, by=by or self.name))
+
+    def resume(self, run_id: str, *, by: str | None = None) -> str:
+        """Let a paused or blocked run go on: `resumed`, or the status of a run that is neither."""
+        return self._database.run(_calls.resume(run_id, by=by or self.name))
 
     def retry(self, run_id: str, workflow: Workflow[..., R] | None = None, *, by: str | None = None) -> "Run[R]":
         """Run a failed, cancelled or terminated run again from the entry it failed at, as a new run `<run_id>~2`."""
@@ -159,10 +174,9 @@ class Client:
     def _handle(self, started: _calls.Started, workflow: Workflow[..., R] | None) -> "Run[R]":
         return Run(self, started, workflow)
 
-    def _ending(self, run: "Run[Any]", timeout: timedelta | None) -> _calls.Ending:
+    def _ending(self, run: "Run[Any]", patience: _calls.Patience) -> _calls.Ending:
         listener = listener_name()
         channels = self._database.run(_calls.watch(run.n, listener=listener))
-        patience = _calls.Patience(run.run_id, timeout)
         try:
             with self._listener.hear(channels) as bell:
                 while not (seen := self._database.run(_calls.ending(run.run_id))).is_final:
@@ -202,7 +216,7 @@ class Run(Generic[R_co]):
         RunFailedError (its `__cause__` is the run's own error), RunCancelledError or RunTerminatedError if it ended
         otherwise; ResultTimeoutError, a TimeoutError, if it is not over after `timeout` (None waits for ever).
         """
-        return _calls.result_of(self._client._ending(self, timeout), self._workflow)
+        return _calls.result_of(self._client._ending(self, _calls.Patience(self.run_id, timeout)), self._workflow)
 
     def signal(self, name: str, value: object = None, /, *, dedup_id: str | None = None) -> bool:
         """Send the run a signal; see Client.signal."""
@@ -216,13 +230,13 @@ class Run(Generic[R_co]):
         """Stop the run at once; see Client.terminate."""
         return self._client.terminate(self.run_id, reason=reason, by=by)
 
-    def pause(self, *, by: str | None = None) -> None:
+    def pause(self, *, by: str | None = None) -> str:
         """Let no worker take the run; see Client.pause."""
-        self._client.pause(self.run_id, by=by)
+        return self._client.pause(self.run_id, by=by)
 
-    def resume(self, *, by: str | None = None) -> None:
+    def resume(self, *, by: str | None = None) -> str:
         """Let the paused or blocked run go on."""
-        self._client.resume(self.run_id, by=by)
+        return self._client.resume(self.run_id, by=by)
 
     def retry(self, *, by: str | None = None) -> "Run[R_co]":
         """Run the failed run again from the entry it failed at; see Client.retry."""
@@ -243,7 +257,7 @@ class HumanTasks:
         return self._database.run(_calls.tasks(need=need, state=state, run_id=run_id, limit=limit))
 
     def claim(self, task_id: str, *, by: str | None = None, duration: timedelta = CLAIM_DURATION) -> datetime:
-        """Take a task, so that nobody else decides it until the returned time. Claiming one's own again prolongs it.
+        """Take a task: nobody else decides it until the returned time. Claiming one's own again prolongs it.
 
         TaskUnavailableError if it is not open or somebody else holds it.
         """
@@ -256,5 +270,8 @@ class HumanTasks:
     def decide(
         self, task_id: str, value: object, /, *, by: str | None = None, connection: Connection[Any] | None = None
     ) -> None:
-        """Answer a claimed task with `value`; the waiting run receives it. TaskNotHeldError if `by` does not hold it."""
+        """Answer a task with `value`, for the waiting run. A task nobody holds is claimed and decided in one.
+
+        TaskUnavailableError if somebody else holds it, or if it is no longer open.
+        """
         self._database.run(_calls.decide_task(task_id, value, by=by or self._name), connection)

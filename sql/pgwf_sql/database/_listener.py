@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 
 from pgwf_sql.database._pool import AsyncDatabase, Database
-from pgwf_sql.database._schema import SchemaVersionError
+from pgwf_sql.database._schema import SchemaOutdatedError
 
 _IDLE_SECONDS_MAX = 30.0  # Nobody has waited for that long: the connection goes back to the server.
 _RECONNECT_SECONDS = 5.0
@@ -143,7 +143,7 @@ class Listener:
         while self._somebody_waits():
             try:
                 self._serve()
-            except (psycopg.Error, SchemaVersionError):
+            except (psycopg.Error, SchemaOutdatedError):
                 with self._changed:
                     self._register.deafen()
                     self._changed.notify_all()
@@ -221,9 +221,7 @@ class AsyncListener:
             self._rouse()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_READY_SECONDS_MAX), self._changed:
-                    await self._changed.wait_for(
-                        lambda: self._is_closed or self._register.is_settled(channels)
-                    )
+                    await self._changed.wait_for(lambda: self._is_closed or self._register.is_settled(channels))
             yield bell
         finally:
             self._register.remove(bell, channels)
@@ -249,7 +247,7 @@ class AsyncListener:
                 continue
             try:
                 await self._serve()
-            except (psycopg.Error, SchemaVersionError):
+            except (psycopg.Error, SchemaOutdatedError):
                 self._register.deafen()
                 await self._announce()
                 await self._pause_unless_closed()

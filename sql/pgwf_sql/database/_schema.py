@@ -4,15 +4,13 @@ from typing import Any
 
 from psycopg import AsyncConnection, Connection, errors
 
+from pgwf_sql import SCHEMA_VERSION
 from pgwf_sql.database._statement import Statement, execute, execute_async, read_value
-
-SCHEMA_VERSION_NEEDED = 1
-"""The oldest schema version whose functions this release calls."""
 
 _STATEMENT: Statement[int] = Statement("pgwf_schema_version", {}, read_value, is_repeatable=True)
 
 
-class SchemaVersionError(Exception):
+class SchemaOutdatedError(Exception):
     """The database has no pgwf schema, or one older than this release needs. An operator must run `pgwf migrate`."""
 
     def __init__(self, *, found: int | None, needed: int) -> None:
@@ -26,13 +24,13 @@ class SchemaVersionError(Exception):
 
 
 def require_schema_version(connection: Connection[Any]) -> None:
-    """Raise SchemaVersionError unless the schema is installed and new enough; a newer one is accepted."""
+    """Raise SchemaOutdatedError unless the schema is installed and new enough; a newer one is accepted."""
     try:
         found = execute(connection, _STATEMENT)
     except (errors.UndefinedFunction, errors.InvalidSchemaName) as error:
-        raise SchemaVersionError(found=None, needed=SCHEMA_VERSION_NEEDED) from error
-    if found < SCHEMA_VERSION_NEEDED:
-        raise SchemaVersionError(found=found, needed=SCHEMA_VERSION_NEEDED)
+        raise SchemaOutdatedError(found=None, needed=SCHEMA_VERSION) from error
+    if found < SCHEMA_VERSION:
+        raise SchemaOutdatedError(found=found, needed=SCHEMA_VERSION)
 
 
 async def require_schema_version_async(connection: AsyncConnection[Any]) -> None:
@@ -40,6 +38,6 @@ async def require_schema_version_async(connection: AsyncConnection[Any]) -> None
     try:
         found = await execute_async(connection, _STATEMENT)
     except (errors.UndefinedFunction, errors.InvalidSchemaName) as error:
-        raise SchemaVersionError(found=None, needed=SCHEMA_VERSION_NEEDED) from error
-    if found < SCHEMA_VERSION_NEEDED:
-        raise SchemaVersionError(found=found, needed=SCHEMA_VERSION_NEEDED)
+        raise SchemaOutdatedError(found=None, needed=SCHEMA_VERSION) from error
+    if found < SCHEMA_VERSION:
+        raise SchemaOutdatedError(found=found, needed=SCHEMA_VERSION)
