@@ -368,10 +368,12 @@ class _PlannedIds:
         self.planned = threading.local()
 
     def generate_span_id(self) -> int:
-        return getattr(self.planned, "span_id", None) or self._others.generate_span_id()
+        planned: int | None = getattr(self.planned, "span_id", None)
+        return planned or int(self._others.generate_span_id())
 
     def generate_trace_id(self) -> int:
-        return getattr(self.planned, "trace_id", None) or self._others.generate_trace_id()
+        planned: int | None = getattr(self.planned, "trace_id", None)
+        return planned or int(self._others.generate_trace_id())
 
     def is_trace_id_random(self) -> bool:
         return False
