@@ -86,7 +86,7 @@ def activation(
 
 def id_of(span: ReadableSpan) -> int:
     assert span.context is not None
-    return span.context.span_id
+    return int(span.context.span_id)
 
 
 def test_starting_gives_the_traceparent_of_its_producer_span(observed: Observed) -> None:
@@ -100,9 +100,11 @@ def test_starting_gives_the_traceparent_of_its_producer_span(observed: Observed)
 
 
 def test_starting_joins_the_trace_of_its_caller(observed: Observed) -> None:
-    with observed.tracer_provider.get_tracer("shop").start_as_current_span("request") as request:
-        with observed.telemetry.starting("checkout", "order-17"):
-            pass
+    with (
+        observed.tracer_provider.get_tracer("shop").start_as_current_span("request") as request,
+        observed.telemetry.starting("checkout", "order-17"),
+    ):
+        pass
 
     span = observed.span("start checkout")
     assert span.parent is not None
