@@ -10,12 +10,29 @@ from pgwf_journal._entry import (
     Phase,
     key_of,
 )
+from pgwf_journal._errors import (
+    EntryImmutableError,
+    InvalidEntryError,
+    JournalConflictError,
+    JournalError,
+    JournalNotFoundError,
+    JournalOwnedError,
+)
+from pgwf_journal._journal import AsyncJournal, Journal
 
 __all__ = [
     "ENCODING_JSON",
     "ENCODING_NONE",
     "ENCODING_TAGGED_JSON",
+    "AsyncJournal",
     "Entry",
+    "EntryImmutableError",
+    "InvalidEntryError",
+    "Journal",
+    "JournalConflictError",
+    "JournalError",
+    "JournalNotFoundError",
+    "JournalOwnedError",
     "Kind",
     "NewEntry",
     "Phase",

@@ -148,6 +148,7 @@ begin
     raise exception using
       errcode = 'WJ001',
       message = format('journal %s is at entry %s, this writer had read up to %s', p_journal_id, v_head, p_expected_seq),
+      detail = jsonb_build_object('expected_seq', p_expected_seq, 'actual_seq', v_head)::text,
       hint = 'Read the new entries and decide again.';
   end if;
 
