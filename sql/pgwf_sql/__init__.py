@@ -1,1 +1,15 @@
-"""Every line of SQL of the project, and the only module that reads it."""
+"""Every line of SQL that pgwf runs, and the only module that reads it."""
+
+from pgwf_sql._install import SCHEMA_VERSION, SchemaVersionError, install, roles, schema_version, script
+from pgwf_sql._queries import UnknownQueryError, query
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "SchemaVersionError",
+    "UnknownQueryError",
+    "install",
+    "query",
+    "roles",
+    "schema_version",
+    "script",
+]

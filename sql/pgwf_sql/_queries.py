@@ -1,0 +1,26 @@
+"""Named statements that the clients issue, one file each in queries/."""
+
+from functools import lru_cache
+from importlib.resources import files
+
+QUERIES_CACHED_MAX = 1024
+
+
+class UnknownQueryError(KeyError):
+    """No statement has that name: a spelling mistake in the caller, or a file missing from the package."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"query {self.name!r}: no file queries/{self.name}.sql in pgwf_sql; queries are named by file, without suffix"
+
+
+@lru_cache(maxsize=QUERIES_CACHED_MAX)
+def query(name: str) -> str:
+    """The text of the statement `name`, with `%(parameter)s` placeholders. UnknownQueryError if there is none."""
+    file = files("pgwf_sql") / "queries" / f"{name}.sql"
+    if not name.replace("_", "").isalnum() or not file.is_file():
+        raise UnknownQueryError(name)
+    return file.read_text(encoding="utf-8").strip()

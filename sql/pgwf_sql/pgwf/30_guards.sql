@@ -1,0 +1,203 @@
+-- Clock, argument checks and settings.
+
+-- Now, read once per call by every entry point. The test kit replaces this function in its own database.
+create or replace function pgwf._now()
+returns timestamptz
+language sql
+volatile
+as $$ select clock_timestamp() $$;
+
+-- Leasing decides in several statements, each of which must see what committed before it.
+create or replace function pgwf._require_read_committed()
+returns void
+language plpgsql
+stable
+as $$
+begin
+  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    raise exception using
+      errcode = 'WF020',
+      message = format(
+        'pgwf needs READ COMMITTED, this transaction is %s',
+        upper(current_setting('transaction_isolation'))),
+      hint = 'make this call in a transaction of its own; submit_job and the views work at any level';
+  end if;
+end
+$$;
+
+create or replace function pgwf._refuse(p_sqlstate text, p_message text, p_hint text default null)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_hint is null then
+    raise exception using errcode = p_sqlstate, message = p_message;
+  end if;
+  raise exception using errcode = p_sqlstate, message = p_message, hint = p_hint;
+end
+$$;
+
+-- Refuses calls without a worker_id, whether or not a trace row would need it.
+create or replace function pgwf._require_worker(p_worker_id text)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_worker_id is null then
+    perform pgwf._refuse('23502', 'worker_id cannot be null');
+  end if;
+end
+$$;
+
+create or replace function pgwf._require_job_id(p_job_id text)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_job_id is null then
+    perform pgwf._refuse('23502', 'job_id cannot be null');
+  end if;
+end
+$$;
+
+-- Refuses parallel arrays that differ in length. NULL stands for "not given" and passes.
+create or replace function pgwf._require_lengths(p_length int, variadic p_lengths int[])
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_length is null then
+    perform pgwf._refuse('23502', 'the array of job ids cannot be null');
+  end if;
+  if exists (select from unnest(p_lengths) as other(length) where other.length <> p_length) then
+    perform pgwf._refuse(
+      'WF021',
+      format('parallel arrays differ in length: %s items, but also %s', p_length, p_lengths::text),
+      'give one element per job in every array, or leave the array out');
+  end if;
+end
+$$;
+
+-- What is wrong with a job's need, priority or key, or NULL. One sentence, for the error of the single form.
+create or replace function pgwf._place_flaw(p_need text, p_priority int, p_singleton_key text)
+returns text
+language sql
+immutable
+as $$
+  select case
+    when p_need is null then 'next_need cannot be null'
+    when octet_length(p_need) > 512 then 'next_need must have at most 512 bytes'
+    when octet_length(p_singleton_key) > 512 then 'singleton_key must have at most 512 bytes'
+    when p_priority not between 1 and 4 then 'priority must be 1 (most urgent) to 4'
+  end
+$$;
+
+-- What is wrong with a job as submitted, or NULL.
+create or replace function pgwf._job_flaw(p_job_id text, p_need text, p_priority int, p_singleton_key text)
+returns text
+language sql
+immutable
+as $$
+  select case
+    when p_job_id is null then 'job_id cannot be null'
+    when octet_length(p_job_id) not between 1 and 512 then 'job_id must have 1 to 512 bytes'
+    when p_job_id ~ '[\x01-\x1f\x7f]' then 'job_id must not contain control characters'
+    else pgwf._place_flaw(p_need, p_priority, p_singleton_key)
+  end
+$$;
+
+-- A lease id as the caller wrote it, or NULL when it cannot be one.
+create or replace function pgwf._lease_id(p_lease_id text)
+returns uuid
+language sql
+immutable
+as $$
+  select case
+    when p_lease_id ~ '^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$' then p_lease_id::uuid
+  end
+$$;
+
+-- Lease ids as the caller wrote them.
+create or replace function pgwf._lease_ids(p_lease_ids text[])
+returns uuid[]
+language sql
+immutable
+as $$
+  select coalesce(array_agg(pgwf._lease_id(i.lease_id) order by i.ord), '{}')
+  from unnest(p_lease_ids) with ordinality as i(lease_id, ord)
+$$;
+
+-- Refuses calls without a job id or a lease id: a missing token never matches a lease.
+create or replace function pgwf._require_lease_id(p_job_id text, p_lease_id text)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  perform pgwf._require_job_id(p_job_id);
+  if p_lease_id is null then
+    perform pgwf._refuse('23502', 'lease_id cannot be null', 'pass the lease_id that get_work returned for the job');
+  end if;
+end
+$$;
+
+-- Whether calls write trace rows. Locks nothing.
+create or replace function pgwf.is_trace_enabled()
+returns boolean
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+as $$ select trace_enabled from pgwf.setting $$;
+
+-- Turn trace rows on or off for every session. Locks the settings row until commit. Errors: 23502.
+create or replace function pgwf.set_trace(enabled boolean)
+returns boolean
+language plpgsql
+volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if enabled is null then
+    perform pgwf._refuse('23502', 'enabled cannot be null');
+  end if;
+  update pgwf.setting set trace_enabled = enabled where trace_enabled <> enabled;
+  return enabled;
+end
+$$;
+
+-- Whether new runnable work is announced on the public channel of its need. Locks nothing.
+create or replace function pgwf.is_notify_enabled()
+returns boolean
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+as $$ select notify_enabled from pgwf.setting $$;
+
+-- Turn announcements (and the LISTEN of an empty get_work) on or off for every session. Sleeping workers are woken
+-- either way. Locks the settings row until commit. Errors: 23502.
+create or replace function pgwf.set_notify(enabled boolean)
+returns boolean
+language plpgsql
+volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if enabled is null then
+    perform pgwf._refuse('23502', 'enabled cannot be null');
+  end if;
+  update pgwf.setting set notify_enabled = enabled where notify_enabled <> enabled;
+  return enabled;
+end
+$$;
+
+-- How many leases in a row may lapse before a job becomes CRASH_CONCERN: the next lapse shelves it. Locks nothing.
+create or replace function pgwf.crash_concern_threshold()
+returns int
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+as $$ select crash_concern_threshold from pgwf.setting $$;

@@ -1,0 +1,110 @@
+-- Wake-up. A sleeper row is a request to be woken; NOTIFY is only the hint that carries it. Polling alone is correct.
+--
+-- The sleeper's side, for a worker that found nothing to do:
+--   1. LISTEN on its channels and commit; sleep_on(listener, channels) and commit; keep the transaction id x it returns.
+--   2. Read pg_snapshot_xmin, then claim. Found something: wake_up(listener).
+--   3. Nothing, and xmin >= x: everybody who did not see the row has ended; sleep until notified or next_wakeup.
+--      xmin < x: somebody who did not see the row may still commit a job; wait 5, 10 … 250 ms, go to 2.
+
+-- The LISTEN channel of a name such as 'need.python'. Hashed when PostgreSQL could not take it whole.
+create or replace function pgwf.channel(p_name text)
+returns text
+language sql
+immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select case
+    when octet_length('pgwf.' || p_name) <= 63 then 'pgwf.' || p_name
+    else 'pgwf.#' || md5(p_name)
+  end
+$$;
+
+-- Notifies LISTEN channels. Never fails and never slows the write it announces: a full queue would fail commits, and a
+-- session that prepares transactions turns it off with `set pgwf.notify = off`.
+create or replace function pgwf._notify(p_channels text[])
+returns void
+language plpgsql
+volatile
+as $$
+begin
+  if p_channels is null
+    or current_setting('pgwf.notify', true) = 'off'
+    or pg_notification_queue_usage() > 0.5
+  then
+    return;
+  end if;
+  perform pg_notify(c.channel, '') from unnest(p_channels) as c(channel);
+end
+$$;
+
+-- Wakes whoever sleeps on these names ('need.python', 'run.42').
+create or replace function pgwf._wake(p_channels text[])
+returns void
+language plpgsql
+volatile
+as $$
+begin
+  perform pgwf._notify((
+    select array_agg(distinct pgwf.channel(c.channel))
+    from unnest(p_channels) as c(channel)
+    where current_setting('transaction_isolation') in ('repeatable read', 'serializable')
+      or exists (select from pgwf.sleeper as s where s.channel = c.channel)
+  ));
+end
+$$;
+
+-- There is new runnable work for these needs: wakes who sleeps on them, and tells the public channel when that is on.
+-- At REPEATABLE READ a sleeper may be invisible, so everybody is told.
+create or replace function pgwf._wake_needs(p_needs text[])
+returns void
+language plpgsql
+volatile
+as $$
+declare
+  v_tell_all boolean;
+  v_channels text[];
+begin
+  if p_needs is null then
+    return;
+  end if;
+  v_tell_all := current_setting('transaction_isolation') in ('repeatable read', 'serializable')
+    or (select s.notify_enabled from pgwf.setting as s);
+  select array_agg(distinct pgwf.channel('need.' || d.need))
+  into v_channels
+  from unnest(p_needs) as d(need)
+  where (v_tell_all or exists (select from pgwf.sleeper as s where s.channel = 'need.' || d.need))
+    and not exists (select from pgwf.need_setting as s where s.need = d.need and s.paused);
+  perform pgwf._notify(v_channels);
+end
+$$;
+
+-- Asks for a wake-up on these names until wake_up. Returns this transaction's id: once no older transaction runs,
+-- nobody can add work without having seen the request. Locks the listener's own rows. Errors: WF020, 23502.
+create or replace function pgwf.sleep_on(p_listener text, p_channels text[])
+returns xid8
+language plpgsql
+volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pgwf._require_read_committed();
+  if p_listener is null then
+    perform pgwf._refuse('23502', 'listener cannot be null');
+  end if;
+  insert into pgwf.sleeper (channel, listener)
+  select distinct c.channel, p_listener
+  from unnest(p_channels) as c(channel)
+  where c.channel is not null
+  order by c.channel
+  on conflict do nothing;
+  return pg_current_xact_id();
+end
+$$;
+
+-- Withdraws the listener's requests. Locks the listener's own rows.
+create or replace function pgwf.wake_up(p_listener text)
+returns void
+language sql
+volatile
+set search_path = pg_catalog, pg_temp
+as $$ delete from pgwf.sleeper where listener = p_listener $$;

@@ -1,0 +1,129 @@
+-- Dependencies: edge (child, waiter) means waiter waits for child, and counts in waiter's pending.
+
+-- L5. The children are over (gone, or cancelled without a lease): their waiters wait for one job less, and are placed
+-- at none. The caller holds the children's job rows. With p_skip a waiter whose row is busy keeps its edge for the next
+-- sweep: callers that may hold the row of a waiting job must not wait for another. Wakes the needs that got work.
+create or replace function pgwf._release_waiters(p_n bigint[], p_now timestamptz, p_skip boolean)
+returns void
+language plpgsql
+volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+  v_waiters bigint[];
+  v_runnable bigint[];
+begin
+  select array_agg(distinct e.waiter) into v_waiters from pgwf.edge as e where e.child = any (p_n);
+  if v_waiters is null then
+    return;
+  end if;
+  if p_skip then
+    select array_agg(q.n)
+    into v_waiters
+    from (
+      select j.n from pgwf.job as j where j.n = any (v_waiters) order by j.n for no key update skip locked
+    ) as q;
+  else
+    select array_agg(q.n)
+    into v_waiters
+    from (select j.n from pgwf.job as j where j.n = any (v_waiters) order by j.n for no key update) as q;
+  end if;
+  with removed as (
+    delete from pgwf.edge as e where e.child = any (p_n) and e.waiter = any (v_waiters) returning e.waiter
+  ), counted as (
+    select r.waiter, count(*)::int as released from removed as r group by r.waiter
+  ), updated as (
+    update pgwf.job as j
+    set pending = j.pending - c.released
+    from counted as c
+    where j.n = c.waiter
+    returning j.n, j.pending
+  )
+  select array_agg(u.n) into v_runnable from updated as u where u.pending = 0;
+  if v_runnable is not null then
+    perform pgwf._place(v_runnable, p_now);
+  end if;
+end
+$$;
+
+-- L5 alone, for a caller that needs L6 before it ends the jobs.
+create or replace function pgwf._lock_waiters(p_n bigint[])
+returns void
+language plpgsql
+volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+begin
+  perform
+  from pgwf.job as j
+  where j.n in (select e.waiter from pgwf.edge as e where e.child = any (p_n))
+  order by j.n
+  for no key update;
+end
+$$;
+
+-- Makes p_waiter wait for those of p_children that are not over, and returns how many these are. The caller holds the
+-- children's rows (at least FOR KEY SHARE), so none of them can end unseen; a cancelled job without a lease is over.
+create or replace function pgwf._add_edges(p_waiter bigint, p_children bigint[])
+returns int
+language plpgsql
+volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+  v_added int;
+begin
+  insert into pgwf.edge (child, waiter)
+  select j.n, p_waiter
+  from pgwf.job as j
+  where j.n = any (p_children)
+    and (j.cancel_at is null or exists (select from pgwf.lease as l where l.n = j.n))
+  on conflict do nothing;
+  get diagnostics v_added = row_count;
+  return v_added;
+end
+$$;
+
+-- L4 if it must. Whether the edges just added from p_waiter to p_children close a cycle. A cycle needs somebody who
+-- waits for p_waiter and a child that waits itself; both need a row lock that excludes ours, so when these two probes
+-- find nothing, nobody can close one concurrently either.
+create or replace function pgwf._closes_cycle(p_waiter bigint, p_children bigint[])
+returns boolean
+language plpgsql
+volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+begin
+  if p_waiter = any (p_children) then
+    return true;
+  end if;
+  if not exists (select from pgwf.edge as e where e.child = p_waiter)
+    or not exists (select from pgwf.edge as e where e.waiter = any (p_children))
+  then
+    return false;
+  end if;
+  perform pg_advisory_xact_lock(hashtextextended('pgwf.graph', 0));
+  return exists (
+    with recursive below(n) as (
+      select c.n from unnest(p_children) as c(n)
+      union
+      select e.child from pgwf.edge as e join below as b on e.waiter = b.n
+    )
+    select from below as b where b.n = p_waiter);
+end
+$$;
+
+-- Numbers of named jobs, aligned with p_job_ids; NULL where nobody ever used that id.
+create or replace function pgwf._numbers(p_job_ids text[])
+returns bigint[]
+language sql
+stable
+as $$
+  select coalesce(array_agg(nm.n order by i.ord), '{}')
+  from unnest(p_job_ids) with ordinality as i(job_id, ord)
+  left join pgwf.name as nm on nm.job_id = i.job_id
+$$;

@@ -1,0 +1,53 @@
+-- Trace: one row per call and job. Callers ask is_trace_enabled first, so that nothing is built for nobody.
+
+create or replace function pgwf._trace(
+  p_event_type text,
+  p_job_id text,
+  p_worker_id text,
+  p_lease_no bigint,
+  p_input jsonb,
+  p_output jsonb,
+  p_now timestamptz
+)
+returns void
+language sql
+volatile
+as $$
+  insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
+  values (p_now, p_event_type, p_job_id, p_lease_no, p_worker_id, p_input, p_output)
+$$;
+
+-- What a trace says of a live job. A plain expression, so that it is inlined where rows are traced in sets.
+create or replace function pgwf._job_facts(p_job pgwf.job)
+returns jsonb
+language sql
+stable
+as $$
+  select jsonb_build_object(
+    'next_need', p_job.need,
+    'pending', p_job.pending,
+    'singleton_key', p_job.singleton_key,
+    'priority', p_job.priority,
+    'available_at', p_job.available_at,
+    'expires_at', p_job.expires_at,
+    'lease_expiration_count', p_job.lapses,
+    'consecutive_expirations', p_job.streak
+  )
+$$;
+
+-- Ids of the jobs that job p_n still waits for, in the order in which they were given.
+create or replace function pgwf._remaining(p_n bigint, p_wait_for bigint[])
+returns text[]
+language sql
+stable
+as $$
+  select case
+    when p_wait_for is null then '{}'::text[]
+    else coalesce((
+      select array_agg(j.job_id order by array_position(p_wait_for, e.child))
+      from pgwf.edge as e
+      join pgwf.job as j on j.n = e.child
+      where e.waiter = p_n
+    ), '{}')
+  end
+$$;

@@ -1,0 +1,394 @@
+-- New jobs.
+
+-- Submits a batch; an item that cannot be taken fails alone. L1, then L3 on what the batch waits for.
+-- Answers one row per item in order: status 'ok', 'live', 'finished', 'duplicate' (an earlier item has the same id),
+-- 'invalid', 'unknown' (it waits for a job that does not exist). n is the job that has the id, if any has.
+-- Waits come as pairs: item p_wait_ords[i] waits for p_wait_ids[i]. An item may wait for earlier items of its batch
+-- only, so a batch has no cycle. Wakes the needs that got runnable work. Any isolation level.
+create or replace function pgwf._submit(
+  p_job_ids text[],
+  p_needs text[],
+  p_priorities smallint[],
+  p_singleton_keys text[],
+  p_available_at timestamptz[],
+  p_expires_at timestamptz[],
+  p_worker_id text,
+  p_now timestamptz,
+  p_wait_ords int[] default null,
+  p_wait_ids text[] default null
+)
+returns table (ord int, n bigint, status text)
+language plpgsql
+volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  v_n bigint[];         -- by item: the number drawn for it, NULL when it was not taken
+  v_status text[];
+  v_wait_for text[];    -- by item: what it waits for, as a literal of bigint[]
+  v_pending int[];
+  v_needs text[];
+begin
+  -- A transaction id before any position is drawn.
+  perform pg_current_xact_id();
+  with item as materialized (
+    select
+      i.ord,
+      i.job_id,
+      case
+        when pgwf._job_flaw(i.job_id, i.need, coalesce(i.priority, 3), i.singleton_key) is not null then 'invalid'
+        when row_number() over (partition by i.job_id order by i.ord) > 1 then 'duplicate'
+      end as status
+    from unnest(p_job_ids, p_needs, p_priorities, p_singleton_keys)
+      with ordinality as i(job_id, need, priority, singleton_key, ord)
+  ), numbered as materialized (
+    select q.ord, q.job_id, nextval('pgwf.pos') as n
+    from (select i.ord, i.job_id from item as i where i.status is null order by i.ord) as q
+  ), named as (
+    insert into pgwf.name (job_id, n)
+    select q.job_id, q.n from numbered as q order by q.job_id
+    on conflict do nothing
+    returning job_id
+  )
+  select
+    array_agg(q.n order by i.ord),
+    array_agg(
+      case
+        when i.status is not null then i.status
+        when q.n is null then 'taken'
+        else 'ok'
+      end order by i.ord)
+  into v_n, v_status
+  from item as i
+  left join (select u.ord, u.n from numbered as u join named as m on m.job_id = u.job_id) as q on q.ord = i.ord;
+
+  if p_wait_ids is not null and cardinality(p_wait_ids) > 0 then
+    select w.items, w.statuses, w.wait_for, w.pending
+    into v_n, v_status, v_wait_for, v_pending
+    from pgwf._await(p_job_ids, v_n, v_status, p_wait_ords, p_wait_ids) as w;
+  end if;
+
+  with fresh as materialized (
+    select
+      i.job_id,
+      i.n,
+      i.need,
+      coalesce(i.priority, 3::smallint) as priority,
+      nullif(i.singleton_key, '') as singleton_key,
+      coalesce(i.available_at, p_now) as available_at,
+      nullif(i.expires_at, 'infinity') as expires_at,
+      i.wait_for::bigint[] as wait_for,
+      coalesce(i.pending, 0) as pending
+    from unnest(
+      p_job_ids, v_n, p_needs, p_priorities, p_singleton_keys, p_available_at, p_expires_at, v_wait_for, v_pending)
+      as i(job_id, n, need, priority, singleton_key, available_at, expires_at, wait_for, pending)
+    where i.n is not null
+    order by i.n
+  ), jobs as (
+    insert into pgwf.job (
+      n, job_id, need, priority, singleton_key, wait_for, pending, available_at, expires_at, created_at)
+    select
+      f.n, f.job_id, f.need, f.priority, f.singleton_key, f.wait_for, f.pending, f.available_at, f.expires_at, p_now
+    from fresh as f
+  ), timers as (
+    insert into pgwf.timer (due, n)
+    select f.available_at, f.n
+    from fresh as f
+    where f.pending = 0
+      and f.available_at > p_now
+      and f.available_at < 'infinity'
+      and (f.expires_at is null or f.expires_at > p_now)
+  ), readied as (
+    insert into pgwf.ready (pos, n, priority, need, ready_at, expires_at, singleton_key)
+    select f.n, f.n, f.priority, f.need, p_now, f.expires_at, f.singleton_key
+    from fresh as f
+    where f.pending = 0
+      and f.available_at <= p_now
+      and (f.expires_at is null or f.expires_at > p_now)
+    returning need
+  )
+  select array_agg(distinct r.need) into v_needs from readied as r;
+  perform pgwf._wake_needs(v_needs);
+
+  if pgwf.is_trace_enabled() then
+    insert into pgwf.trace (event_at, event_type, job_id, worker_id, input_data, output_data)
+    select
+      p_now,
+      'submit_job',
+      j.job_id,
+      p_worker_id,
+      jsonb_build_object(
+        'next_need', i.need,
+        'wait_for', coalesce(w.job_ids, '[]'),
+        'singleton_key', i.singleton_key,
+        'priority', i.priority,
+        'available_at', i.available_at,
+        'expires_at', i.expires_at),
+      pgwf._job_facts(j)
+    from unnest(v_n, p_needs, p_priorities, p_singleton_keys, p_available_at, p_expires_at)
+      with ordinality as i(n, need, priority, singleton_key, available_at, expires_at, ord)
+    join pgwf.job as j on j.n = i.n
+    left join (
+      select w.ord, jsonb_agg(w.job_id) as job_ids
+      from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
+      group by w.ord
+    ) as w on w.ord = i.ord;
+  end if;
+
+  return query
+  select
+    i.ord::int,
+    coalesce(i.n, nm.n),
+    case
+      when i.status <> 'taken' then i.status
+      when exists (select from pgwf.job as j where j.n = nm.n) then 'live'
+      else 'finished'
+    end
+  from unnest(v_n, v_status, p_job_ids) with ordinality as i(n, status, job_id, ord)
+  left join pgwf.name as nm on i.status = 'taken' and nm.job_id = i.job_id
+  order by i.ord;
+end
+$$;
+
+-- The waits of a batch whose names are inserted: turns items that wait for an unknown job into status 'unknown' (and
+-- gives their names back), locks what the others wait for (L3), adds the edges. Arrays are by item.
+create or replace function pgwf._await(
+  p_job_ids text[],
+  p_n bigint[],
+  p_status text[],
+  p_wait_ords int[],
+  p_wait_ids text[],
+  out items bigint[],
+  out statuses text[],
+  out wait_for text[],
+  out pending int[]
+)
+language plpgsql
+volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  v_bad int[];
+  v_children bigint[];
+begin
+  items := p_n;
+  statuses := p_status;
+  -- Giving a name back can make a later item unknown too, hence the loop; each round takes at least one item out.
+  loop
+    select array_agg(distinct w.ord)
+    into v_bad
+    from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
+    left join pgwf.name as nm on nm.job_id = w.job_id
+    where w.job_id is not null
+      and items[w.ord] is not null
+      and (
+        nm.n is null
+        or exists (
+          select from unnest(items) with ordinality as b(n, ord) where b.n = nm.n and b.ord >= w.ord));
+    exit when v_bad is null;
+    delete from pgwf.name as nm
+    using unnest(v_bad) as b(ord)
+    where nm.job_id = p_job_ids[b.ord];
+    select
+      array_agg(case when i.ord = any (v_bad) then null else i.n end order by i.ord),
+      array_agg(case when i.ord = any (v_bad) then 'unknown' else i.status end order by i.ord)
+    into items, statuses
+    from unnest(items, statuses) with ordinality as i(n, status, ord);
+  end loop;
+
+  select array_agg(distinct nm.n)
+  into v_children
+  from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
+  join pgwf.name as nm on nm.job_id = w.job_id
+  where items[w.ord] is not null
+    and nm.n <> all (array_remove(items, null));
+  -- cancel_at below is read from rows this transaction holds; a child that is gone by now is finished.
+  v_children := pgwf._lock_jobs('{}', coalesce(v_children, '{}'));
+
+  with wanted as materialized (
+    select w.ord, nm.n as child, min(w.place) as place
+    from unnest(p_wait_ords, p_wait_ids) with ordinality as w(ord, job_id, place)
+    join pgwf.name as nm on nm.job_id = w.job_id
+    where items[w.ord] is not null
+    group by w.ord, nm.n
+  ), edges as (
+    insert into pgwf.edge (child, waiter)
+    select w.child, items[w.ord]
+    from wanted as w
+    left join pgwf.job as j on j.n = w.child
+    where w.child = any (items)
+      or (
+        w.child = any (v_children)
+        and (j.cancel_at is null or exists (select from pgwf.lease as l where l.n = w.child)))
+    returning waiter
+  ), counted as (
+    select e.waiter, count(*)::int as pending from edges as e group by e.waiter
+  ), listed as (
+    select w.ord, array_agg(w.child order by w.place)::text as wait_for from wanted as w group by w.ord
+  )
+  select
+    array_agg(l.wait_for order by i.ord),
+    array_agg(c.pending order by i.ord)
+  into wait_for, pending
+  from unnest(items) with ordinality as i(n, ord)
+  left join listed as l on l.ord = i.ord
+  left join counted as c on c.waiter = i.n;
+end
+$$;
+
+-- How many jobs a jsonb array of waits speaks of, or NULL when it was left out.
+create or replace function pgwf._waits_length(p_wait_for jsonb)
+returns int
+language plpgsql
+immutable
+as $$
+begin
+  if p_wait_for is null or p_wait_for = 'null' then
+    return null;
+  end if;
+  if jsonb_typeof(p_wait_for) = 'array'
+    and not exists (
+      select from jsonb_array_elements(p_wait_for) as i(waits)
+      where jsonb_typeof(i.waits) not in ('array', 'null'))
+  then
+    return jsonb_array_length(p_wait_for);
+  end if;
+  perform pgwf._refuse(
+    'WF001',
+    'wait_for must be an array that holds, for each job, an array of job ids or null',
+    'for example [["child-1", "child-2"], null]');
+end
+$$;
+
+-- Pairs (item, id) from such an array.
+create or replace function pgwf._waits(p_wait_for jsonb, out ords int[], out ids text[])
+language sql
+immutable
+as $$
+  select
+    array_agg(i.ord::int order by i.ord, w.place),
+    array_agg(w.job_id order by i.ord, w.place)
+  from jsonb_array_elements(nullif(p_wait_for, 'null')) with ordinality as i(waits, ord)
+  cross join lateral jsonb_array_elements_text(nullif(i.waits, 'null'))
+    with ordinality as w(job_id, place)
+  where w.job_id is not null
+$$;
+
+-- Priorities as the tables hold them; what does not fit is mapped to one that is refused.
+create or replace function pgwf._priorities(p_priorities int[])
+returns smallint[]
+language sql
+immutable
+as $$
+  select array_agg((case when p.priority not between 1 and 4 then 0 else p.priority end)::smallint order by p.ord)
+  from unnest(p_priorities) with ordinality as p(priority, ord)
+$$;
+
+-- Submit one job. It is leased once its dependencies are over and available_at has come (NULL: now), and not after
+-- expires_at (NULL: never). priority 1 is most urgent. Ids have 1 to 512 bytes and no control characters.
+-- Locks: the id against other submitters of it; dependencies FOR KEY SHARE. Any isolation level.
+-- Errors: 23502, 23505 the id is live, WF001, WF010 the id is finished, WF011 unknown dependency.
+-- Wakes workers that offer next_need, if the job is runnable now.
+create or replace function pgwf.submit_job(
+  p_job_id text,
+  p_worker_id text,
+  p_next_need text,
+  p_wait_for text[] default '{}',
+  p_singleton_key text default null,
+  p_available_at timestamptz default null,
+  p_expires_at timestamptz default null,
+  p_priority int default 3
+)
+returns table (job_id text, next_need text, wait_for text[], available_at timestamptz, n bigint)
+language plpgsql
+volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := pgwf._now();
+  v_flaw text := pgwf._job_flaw(p_job_id, p_next_need, p_priority, p_singleton_key);
+  v_wait_for text[] := array_remove(p_wait_for, null);
+  v_result record;
+begin
+  perform pgwf._require_worker(p_worker_id);
+  if v_flaw is not null then
+    perform pgwf._refuse(case when v_flaw like '%null' then '23502' else 'WF001' end, v_flaw);
+  end if;
+  select s.n, s.status
+  into v_result
+  from pgwf._submit(
+    array[p_job_id], array[p_next_need], array[p_priority::smallint], array[p_singleton_key], array[p_available_at],
+    array[p_expires_at], p_worker_id, v_now, array_fill(1, array[cardinality(v_wait_for)]), v_wait_for) as s;
+  if v_result.status = 'live' then
+    perform pgwf._refuse(
+      '23505', format('job %s already exists', p_job_id), 'an id is used once; a second submission of it changes nothing');
+  elsif v_result.status = 'finished' then
+    perform pgwf._refuse('WF010', format('job %s has already completed and cannot be resubmitted', p_job_id));
+  elsif v_result.status = 'unknown' then
+    perform pgwf._refuse(
+      'WF011', format('job %s: wait_for references unknown jobs: %s', p_job_id, pgwf._unknown(v_wait_for, p_job_id)),
+      'submit a job before the jobs that wait for it');
+  end if;
+  return query
+  select j.job_id, j.need, pgwf._remaining(j.n, j.wait_for), j.available_at, j.n
+  from pgwf.job as j
+  where j.n = v_result.n;
+end
+$$;
+
+-- Those of p_job_ids that nobody ever used, and p_self, for an error message.
+create or replace function pgwf._unknown(p_job_ids text[], p_self text)
+returns text[]
+language sql
+stable
+as $$
+  select array_agg(i.job_id order by i.ord)
+  from unnest(p_job_ids) with ordinality as i(job_id, ord)
+  where i.job_id = p_self
+    or not exists (select from pgwf.name as nm where nm.job_id = i.job_id)
+$$;
+
+-- Submit many jobs in one call; an item that cannot be taken fails alone. Arrays run parallel to p_job_ids, an array
+-- left out means the default for all. p_wait_for holds, per job, an array of ids or null: [["a", "b"], null]; a job
+-- may wait for earlier jobs of its batch. Answers one row per job in order; status 'ok', 'live', 'finished',
+-- 'duplicate', 'invalid', 'unknown' (it waits for a job that does not exist); n is the job that has the id.
+-- Locks and wake-ups as submit_job. Any isolation level. Errors: 23502, WF001, WF021.
+create or replace function pgwf.submit_jobs(
+  p_worker_id text,
+  p_job_ids text[],
+  p_next_needs text[],
+  p_wait_for jsonb default null,
+  p_singleton_keys text[] default null,
+  p_available_at timestamptz[] default null,
+  p_expires_at timestamptz[] default null,
+  p_priorities int[] default null
+)
+returns table (ord int, job_id text, n bigint, status text)
+language plpgsql
+volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+  v_waits record;
+begin
+  perform pgwf._require_worker(p_worker_id);
+  perform pgwf._require_lengths(
+    cardinality(p_job_ids), cardinality(p_next_needs), cardinality(p_singleton_keys), cardinality(p_available_at),
+    cardinality(p_expires_at), cardinality(p_priorities), pgwf._waits_length(p_wait_for));
+  select w.ords, w.ids into v_waits from pgwf._waits(p_wait_for) as w;
+  return query
+  select s.ord, p_job_ids[s.ord], s.n, s.status
+  from pgwf._submit(
+    p_job_ids, p_next_needs, pgwf._priorities(p_priorities), p_singleton_keys, p_available_at, p_expires_at,
+    p_worker_id, pgwf._now(), v_waits.ords, v_waits.ids) as s;
+end
+$$;

@@ -1,0 +1,319 @@
+-- Taking and keeping leases.
+
+-- Lease up to p_limit_jobs runnable jobs whose next_need is one of p_worker_caps, for p_lease_seconds. Most urgent first:
+-- by the time a job became ready plus aging_seconds per priority level, then by position. No rows when nothing is
+-- runnable. A call that came back short, or finds the last sweep more than a second old, sweeps on the way.
+-- Locks: the rows it hands out; never waits. Errors: 23502, WF001, WF020.
+-- With notify on, an empty call makes this session LISTEN on the channel of each capability, from its commit on.
+create or replace function pgwf.get_work(
+  p_worker_id text,
+  p_worker_caps text[],
+  p_lease_seconds int default 60,
+  p_limit_jobs int default 1
+)
+returns table (
+  job_id text,
+  lease_id text,
+  next_need text,
+  singleton_key text,
+  wait_for text[],
+  available_at timestamptz,
+  lease_expires_at timestamptz,
+  n bigint,
+  lease_no bigint,
+  priority int
+)
+language plpgsql
+volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := pgwf._now();
+  v_found int;
+  v_need text;
+begin
+  perform pgwf._require_read_committed();
+  perform pgwf._require_worker(p_worker_id);
+  if p_worker_caps is null or cardinality(array_remove(p_worker_caps, null)) = 0 then
+    perform pgwf._refuse('WF001', 'worker_caps cannot be empty', 'name at least one need this worker can serve');
+  elsif p_lease_seconds is null or p_lease_seconds <= 0 then
+    perform pgwf._refuse('WF001', 'lease_seconds must be positive');
+  elsif p_limit_jobs is null or p_limit_jobs <= 0 then
+    perform pgwf._refuse('WF001', 'limit_jobs must be positive');
+  end if;
+
+  return query
+  select c.job_id, c.lease_id::text, c.need, j.singleton_key, '{}'::text[], j.available_at, c.until, c.n, c.lease_no,
+    j.priority::int
+  from pgwf._claim(p_worker_id, p_worker_caps, p_limit_jobs, p_lease_seconds, v_now) as c
+  join pgwf.job as j on j.n = c.n;
+  get diagnostics v_found = row_count;
+
+  -- After the claim, never before: a sweep may hold job rows, and a claim waits for nobody.
+  if (v_found < p_limit_jobs or pgwf._sweep_is_due(v_now)) and pgwf.sweep(p_worker_id) > 0 and v_found < p_limit_jobs then
+    return query
+    select c.job_id, c.lease_id::text, c.need, j.singleton_key, '{}'::text[], j.available_at, c.until, c.n, c.lease_no,
+      j.priority::int
+    from pgwf._claim(p_worker_id, p_worker_caps, p_limit_jobs - v_found, p_lease_seconds, v_now) as c
+    join pgwf.job as j on j.n = c.n;
+    if found then
+      v_found := v_found + 1;
+    end if;
+  end if;
+
+  if v_found = 0 and pgwf.is_notify_enabled() then
+    foreach v_need in array array_remove(p_worker_caps, null) loop
+      execute format('listen %I', pgwf.channel('need.' || v_need));
+    end loop;
+  end if;
+end
+$$;
+
+-- Lease this one job, past its turn: for people, who choose what they work on. Its lapse is not counted as a crash.
+-- Limits of the need do not apply. p_worker_caps, if given, must offer the job's need.
+-- Locks: the job row FOR UPDATE, its key. Errors: 23502, WF001, WF004 unknown, WF005 not READY, WF006 its key is held,
+-- WF010 finished, WF020.
+create or replace function pgwf.lease_job(
+  p_job_id text,
+  p_worker_id text,
+  p_worker_caps text[] default null,
+  p_lease_seconds int default 60
+)
+returns table (job_id text, lease_id text, next_need text, lease_expires_at timestamptz, n bigint, lease_no bigint)
+language plpgsql
+volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := pgwf._now();
+  v_job pgwf.job;
+  v_place text;
+begin
+  perform pgwf._require_read_committed();
+  perform pgwf._require_worker(p_worker_id);
+  if p_lease_seconds is null or p_lease_seconds <= 0 then
+    perform pgwf._refuse('WF001', 'lease_seconds must be positive');
+  end if;
+  v_job := pgwf._lock_unheld(p_job_id, p_worker_id, v_now, 'lease');
+  if v_job.shelved or v_job.expires_at <= v_now then
+    perform pgwf._refuse('WF005', format('job %s is not available to lease: it is %s', p_job_id,
+      case when v_job.shelved then 'CRASH_CONCERN' else 'EXPIRED' end));
+  elsif not v_job.need = any (coalesce(p_worker_caps, array[v_job.need])) then
+    perform pgwf._refuse('WF005', format('job %s needs %s, this worker offers %s', p_job_id, v_job.need, p_worker_caps));
+  elsif exists (select from pgwf.need_setting as s where s.need = v_job.need and s.paused) then
+    perform pgwf._refuse('WF005', format('job %s is not available to lease: need %s is paused', p_job_id, v_job.need));
+  end if;
+  v_place := pgwf._catch(p_n => v_job.n);
+  if v_place = 'lease' then
+    perform pgwf._refuse('WF005', format('job %s is not available to lease: it is ACTIVE', p_job_id));
+  elsif exists (select from pgwf.held as h where h.singleton_key = v_job.singleton_key) then
+    perform pgwf._refuse('WF006', format('job %s: its singleton key %s is held', p_job_id, v_job.singleton_key));
+  end if;
+  insert into pgwf.held (singleton_key, n) select v_job.singleton_key, v_job.n where v_job.singleton_key is not null;
+  insert into pgwf.lease (n, lease_id, lease_no, until, worker_id, leased_at, need, singleton_key, counted)
+  values (
+    v_job.n, gen_random_uuid(), nextval('pgwf.lease_no'), v_now + make_interval(secs => p_lease_seconds), p_worker_id,
+    v_now, v_job.need, v_job.singleton_key, false);
+  if pgwf.is_trace_enabled() then
+    insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
+    select v_now, 'lease_job', v_job.job_id, l.lease_no, p_worker_id,
+      jsonb_build_object('worker_caps', p_worker_caps, 'lease_seconds', p_lease_seconds),
+      jsonb_build_object('lease_expires_at', l.until)
+    from pgwf.lease as l
+    where l.n = v_job.n;
+  end if;
+  return query
+  select v_job.job_id, l.lease_id::text, l.need, l.until, l.n, l.lease_no from pgwf.lease as l where l.n = v_job.n;
+end
+$$;
+
+-- Extends leases, each to at least p_now + p_seconds; never shortens one. Status by item: 'ok', 'lease_lost',
+-- 'cancelled', 'invalid' (NULL id), 'duplicate', and with p_busy_ok 'busy'. A lease past its time is still this caller's
+-- until somebody takes it away.
+create or replace function pgwf._extend(
+  p_job_ids text[],
+  p_lease_ids uuid[],
+  p_seconds double precision,
+  p_worker_id text,
+  p_now timestamptz,
+  p_busy_ok boolean default false
+)
+returns table (ord int, status text, until timestamptz)
+language plpgsql
+volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  v_lines record;
+begin
+  select * into v_lines from pgwf._lock_leases(p_job_ids, p_lease_ids, p_busy_ok) as k;
+  return query
+  with item as materialized (
+    select i.ord, i.n, case when i.status = 'ok' and j.cancel_at is not null then 'cancelled' else i.status end as status
+    from unnest(v_lines.items, v_lines.statuses) with ordinality as i(n, status, ord)
+    left join pgwf.job as j on j.n = i.n and i.status = 'ok'
+  ), extended as (
+    update pgwf.lease as l
+    set until = greatest(l.until, p_now + make_interval(secs => p_seconds))
+    from item as i
+    where i.status = 'ok'
+      and l.n = i.n
+    returning l.n, l.lease_no, l.until
+  ), traced as (
+    insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
+    select
+      p_now,
+      'extend_lease',
+      p_job_ids[i.ord],
+      e.lease_no,
+      p_worker_id,
+      jsonb_build_object('additional_seconds', p_seconds),
+      jsonb_build_object('previous_lease_expires_at', l.until, 'lease_expires_at', e.until)
+    from extended as e
+    join item as i on i.n = e.n and i.status = 'ok'
+    join pgwf.lease as l on l.n = e.n
+    where (select s.trace_enabled from pgwf.setting as s)
+  )
+  select i.ord::int, i.status, e.until
+  from item as i
+  left join extended as e on e.n = i.n and i.status = 'ok'
+  order by i.ord;
+end
+$$;
+
+-- L2. Finds and locks the callers' leases in n order. By item: the job's number and 'ok', 'lease_lost', 'invalid',
+-- 'duplicate', or with p_busy_ok 'busy' (somebody else's call on that lease is in flight).
+create or replace function pgwf._lock_leases(
+  p_job_ids text[],
+  p_lease_ids uuid[],
+  p_busy_ok boolean,
+  out items bigint[],
+  out statuses text[]
+)
+language plpgsql
+volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+  v_locked bigint[];
+begin
+  items := pgwf._numbers(p_job_ids);
+  if p_busy_ok then
+    select array_agg(q.n)
+    into v_locked
+    from (
+      select l.n
+      from unnest(items, p_lease_ids) as i(n, lease_id)
+      join pgwf.lease as l on l.n = i.n and l.lease_id = i.lease_id
+      order by l.n
+      for no key update of l skip locked
+    ) as q;
+  else
+    select array_agg(q.n)
+    into v_locked
+    from (
+      select l.n
+      from unnest(items, p_lease_ids) as i(n, lease_id)
+      join pgwf.lease as l on l.n = i.n and l.lease_id = i.lease_id
+      order by l.n
+      for no key update of l
+    ) as q;
+  end if;
+  select array_agg(
+    case
+      when i.job_id is null or i.lease_id is null then 'invalid'
+      when i.earlier then 'duplicate'
+      when i.n = any (v_locked) then 'ok'
+      when p_busy_ok and exists (select from pgwf.lease as l where l.n = i.n and l.lease_id = i.lease_id) then 'busy'
+      else 'lease_lost'
+    end order by i.ord)
+  into statuses
+  from (
+    select q.job_id, q.lease_id, q.n, q.ord, row_number() over (partition by q.job_id, q.lease_id order by q.ord) > 1 as earlier
+    from unnest(p_job_ids, p_lease_ids, items) with ordinality as q(job_id, lease_id, n, ord)
+  ) as i;
+end
+$$;
+
+-- Keep a lease: it now ends p_additional_seconds from now, or later if it did already. Returns when.
+-- A lease past its time is still the caller's until a sweep, a release or another lease takes it away.
+-- Locks: the lease row. Errors: 23502, WF001, WF002 lease lost, WF003 cancelled, WF020.
+create or replace function pgwf.extend_lease(
+  p_job_id text,
+  p_lease_id text,
+  p_worker_id text,
+  p_additional_seconds int default 60
+)
+returns timestamptz
+language plpgsql
+volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+  v_result record;
+begin
+  perform pgwf._require_read_committed();
+  perform pgwf._require_worker(p_worker_id);
+  perform pgwf._require_lease_id(p_job_id, p_lease_id);
+  if p_additional_seconds is null or p_additional_seconds <= 0 then
+    perform pgwf._refuse('WF001', 'additional_seconds must be positive');
+  end if;
+  select e.status, e.until
+  into v_result
+  from pgwf._extend(
+    array[p_job_id], array[pgwf._lease_id(p_lease_id)], p_additional_seconds, p_worker_id, pgwf._now()) as e;
+  if v_result.status = 'cancelled' then
+    perform pgwf._refuse(
+      'WF003', format('job %s is cancelled, its lease cannot be extended', p_job_id),
+      'complete the job or stop working on it; it is archived when the lease ends');
+  elsif v_result.status <> 'ok' then
+    perform pgwf._refuse(
+      'WF002', format('active lease not found for job %s with lease %s', p_job_id, p_lease_id),
+      'another worker may have the job; stop working on it');
+  end if;
+  return v_result.until;
+end
+$$;
+
+-- Keep many leases in one call. Answers one row per job in order: status 'ok', 'lease_lost', 'cancelled', 'invalid',
+-- 'duplicate', 'busy'. With p_busy_ok the call skips leases somebody else's call has locked ('busy'), otherwise it waits
+-- at most 100 ms for each (55P03: repeat with p_busy_ok). Locks: lease rows, in n order. Errors: 23502, WF001, WF020, WF021.
+create or replace function pgwf.extend_leases(
+  p_worker_id text,
+  p_job_ids text[],
+  p_lease_ids text[],
+  p_additional_seconds double precision default 60,
+  p_busy_ok boolean default false
+)
+returns table (ord int, job_id text, status text, lease_expires_at timestamptz)
+language plpgsql
+volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set lock_timeout = '100ms'
+as $$
+begin
+  perform pgwf._require_read_committed();
+  perform pgwf._require_worker(p_worker_id);
+  perform pgwf._require_lengths(cardinality(p_job_ids), cardinality(p_lease_ids));
+  if p_additional_seconds is null or p_additional_seconds <= 0 then
+    perform pgwf._refuse('WF001', 'additional_seconds must be positive');
+  end if;
+  return query
+  select e.ord, p_job_ids[e.ord], e.status, e.until
+  from pgwf._extend(
+    p_job_ids, pgwf._lease_ids(p_lease_ids), p_additional_seconds, p_worker_id, pgwf._now(), p_busy_ok) as e;
+end
+$$;

@@ -1,0 +1,355 @@
+-- The sweep: everything that only the clock does. It waits for nothing; what is locked is left for the next one.
+
+create or replace function pgwf._sweep_lock()
+returns bigint
+language sql
+immutable
+as $$ select hashtextextended('pgwf.sweep', 0) $$;
+
+create or replace function pgwf._threshold_lock()
+returns bigint
+language sql
+immutable
+as $$ select hashtextextended('pgwf.threshold', 0) $$;
+
+create or replace function pgwf._ms(p_at timestamptz)
+returns bigint
+language sql
+immutable
+as $$ select (extract(epoch from p_at) * 1000)::bigint $$;
+
+-- Whether the last sweep is more than a second old (or ahead: the clock was set back).
+create or replace function pgwf._sweep_is_due(p_now timestamptz)
+returns boolean
+language sql
+stable
+as $$ select pgwf._ms(p_now) not between s.last_value and s.last_value + 1000 from pgwf.sweep_at as s $$;
+
+-- Ends those of these leases that are past their time: the job counts a lapse, unless a person held it, and is placed,
+-- or shelved once its streak exceeds the threshold. Skips what others have locked. Returns the jobs whose lease ended.
+create or replace function pgwf._lapse(p_n bigint[], p_worker_id text, p_now timestamptz)
+returns bigint[]
+language plpgsql
+volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+  v_ended bigint[];
+  v_keys text[];
+  v_needs text[];
+begin
+  -- Shelving is decided once, with the threshold as it stands; whoever changes it re-decides after us.
+  if not pg_try_advisory_xact_lock_shared(pgwf._threshold_lock()) then
+    return '{}';
+  end if;
+  select array_agg(q.n)
+  into v_ended
+  from (
+    select l.n from pgwf.lease as l where l.n = any (p_n) and l.until <= p_now order by l.n for update skip locked
+  ) as q;
+  select array_agg(q.n)
+  into v_ended
+  from (select j.n from pgwf.job as j where j.n = any (v_ended) order by j.n for no key update skip locked) as q;
+  select array_agg(k.singleton_key)
+  into v_keys
+  from (
+    select l.singleton_key, pg_try_advisory_xact_lock(pgwf._key_lock(l.singleton_key)) as locked
+    from pgwf.lease as l
+    where l.n = any (v_ended)
+      and l.singleton_key is not null
+    offset 0
+  ) as k
+  where k.locked;
+  if v_ended is null then
+    return '{}';
+  end if;
+
+  with ended as materialized (
+    delete from pgwf.lease as l
+    where l.n = any (v_ended)
+      and l.until <= p_now
+      and (l.singleton_key is null or l.singleton_key = any (v_keys))
+    returning l.n, l.lease_no, l.worker_id, l.until, l.need, l.singleton_key, l.capped, l.counted
+  ), counted as (
+    update pgwf.job as j
+    set
+      streak = j.streak + 1,
+      lapses = j.lapses + 1,
+      shelved = j.streak + 1 > s.crash_concern_threshold
+    from ended as e
+    cross join pgwf.setting as s
+    where j.n = e.n
+      and e.counted
+    returning j.n, j.streak, j.lapses, j.shelved
+  ), traced as (
+    insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
+    select
+      p_now,
+      'lease_lapsed',
+      j.job_id,
+      e.lease_no,
+      p_worker_id,
+      jsonb_build_object('leased_by', e.worker_id, 'lease_expires_at', e.until),
+      jsonb_build_object(
+        'lease_expiration_count', coalesce(c.lapses, j.lapses),
+        'consecutive_expirations', coalesce(c.streak, j.streak),
+        'crash_concern', coalesce(c.shelved, j.shelved))
+    from ended as e
+    join pgwf.job as j on j.n = e.n
+    left join counted as c on c.n = e.n
+    where (select s.trace_enabled from pgwf.setting as s)
+  )
+  select
+    array_agg(e.n),
+    array_agg(e.singleton_key) filter (where e.singleton_key is not null),
+    array_agg(distinct e.need) filter (where e.capped)
+  into v_ended, v_keys, v_needs
+  from ended as e;
+
+  perform pgwf._free_keys(v_keys);
+  perform pgwf._place(v_ended, p_now);
+  perform pgwf._wake_needs(v_needs);
+  return coalesce(v_ended, '{}');
+end
+$$;
+
+-- Reads the lease table whole, which is small; with this many dead rows that a scan takes long, scans grow rare.
+create or replace function pgwf._sweep_leases(p_worker_id text, p_limit int, p_now timestamptz)
+returns int
+language plpgsql
+volatile
+set enable_seqscan = on
+as $$
+declare
+  v_started timestamptz := clock_timestamp();
+  v_n bigint[];
+begin
+  if pgwf._ms(p_now) < (select s.last_value from pgwf.sweep_leases_after as s) then
+    return 0;
+  end if;
+  select array_agg(q.n) into v_n from (select l.n from pgwf.lease as l where l.until <= p_now limit p_limit) as q;
+  perform setval('pgwf.sweep_leases_after', pgwf._rest_until(p_now, v_started));
+  if v_n is null then
+    return 0;
+  end if;
+  return cardinality(pgwf._lapse(v_n, p_worker_id, p_now));
+end
+$$;
+
+-- When a scan that began at p_started may be repeated: at once if it was short, else after ten times its length.
+create or replace function pgwf._rest_until(p_now timestamptz, p_started timestamptz)
+returns bigint
+language sql
+volatile
+as $$
+  select pgwf._ms(p_now) + case when took.ms < 2 then 0 else greatest(250, 10 * took.ms) end::bigint
+  from (select extract(epoch from clock_timestamp() - p_started) * 1000 as ms) as took
+$$;
+
+-- Promotes due timers. The job rows are not locked: whoever changes a sleeping job takes its timer row first.
+create or replace function pgwf._sweep_timers(p_limit int, p_now timestamptz)
+returns int
+language plpgsql
+volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+  v_n bigint[];
+begin
+  with due as (
+    delete from pgwf.timer as t
+    where t.ctid = any (array(
+      select d.ctid from pgwf.timer as d where d.due <= p_now order by d.due limit p_limit for update skip locked))
+    returning t.n
+  )
+  select array_agg(d.n) into v_n from due as d;
+  if v_n is null then
+    return 0;
+  end if;
+  perform pgwf._place(v_n, p_now);
+  return cardinality(v_n);
+end
+$$;
+
+-- Archives expired jobs: those somebody waits for at once, the others after expired_grace, during which an operator may
+-- still complete or reschedule them.
+create or replace function pgwf._archive_expired(p_worker_id text, p_limit int, p_now timestamptz)
+returns int
+language plpgsql
+volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+  v_started timestamptz := clock_timestamp();
+  v_n bigint[];
+begin
+  if pgwf._ms(p_now) < (select s.last_value from pgwf.sweep_expired_after as s) then
+    return 0;
+  end if;
+  select array_agg(q.n)
+  into v_n
+  from (
+    select j.n
+    from pgwf.job as j
+    cross join pgwf.setting as s
+    where j.expires_at <= p_now
+      and j.cancel_at is null
+      and j.available_at <= p_now
+      and j.pending = 0
+      and not j.shelved
+      and not exists (select from pgwf.lease as l where l.n = j.n)
+      and (j.expires_at <= p_now - s.expired_grace or exists (select from pgwf.edge as e where e.child = j.n))
+    order by j.expires_at
+    limit p_limit
+    for update of j skip locked
+  ) as q;
+  perform setval('pgwf.sweep_expired_after', pgwf._rest_until(p_now, v_started));
+  v_n := pgwf._try_catch(pgwf._with_free_waiters(v_n));
+  if v_n is null then
+    return 0;
+  end if;
+  perform pgwf._end(v_n, 'expired', p_worker_id, p_now, p_skip => true);
+  return cardinality(v_n);
+end
+$$;
+
+-- As _catch, for many jobs and without waiting. Returns those that stand nowhere now. The caller holds their rows
+-- FOR UPDATE.
+create or replace function pgwf._try_catch(p_n bigint[])
+returns bigint[]
+language plpgsql
+volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+  v_n bigint[];
+  v_keys text[];
+begin
+  if p_n is null then
+    return null;
+  end if;
+  select array_agg(k.singleton_key)
+  into v_keys
+  from (
+    select d.singleton_key, pg_try_advisory_xact_lock(pgwf._key_lock(d.singleton_key)) as locked
+    from (select distinct j.singleton_key from pgwf.job as j where j.n = any (p_n) and j.singleton_key is not null) as d
+    offset 0
+  ) as k
+  where k.locked;
+  select array_agg(j.n)
+  into v_n
+  from pgwf.job as j
+  where j.n = any (p_n)
+    and (j.singleton_key is null or j.singleton_key = any (v_keys));
+  delete from pgwf.ready as r
+  where r.ctid = any (array(
+    select c.ctid
+    from pgwf.job as j
+    cross join lateral (
+      select d.ctid from pgwf.ready as d
+      where d.need = j.need and d.priority = j.priority and d.pos = j.n and d.n = j.n
+      for update skip locked
+    ) as c
+    where j.n = any (v_n)
+  ) || array(
+    select d.ctid from pgwf.ready as d where d.n = any (v_n) and d.pos <> d.n for update skip locked
+  ));
+  delete from pgwf.parked as p where p.n = any (v_n);
+  perform pgwf._bring_up(v_keys);
+  -- A claim in flight has the ready row locked, a finished one left a lease, a due timer is not promoted yet.
+  return (
+    select array_agg(j.n)
+    from pgwf.job as j
+    where j.n = any (v_n)
+      and not exists (
+        select from pgwf.ready as r where r.need = j.need and r.priority = j.priority and r.pos = j.n and r.n = j.n)
+      and not exists (select from pgwf.ready as r where r.n = j.n and r.pos <> r.n)
+      and not exists (select from pgwf.timer as t where t.due = j.available_at and t.n = j.n)
+      and not exists (select from pgwf.lease as l where l.n = j.n));
+end
+$$;
+
+-- Forgets what nobody reads any more: all but the newest token bucket of each need, workers long silent.
+create or replace function pgwf._trim(p_now timestamptz)
+returns void
+language plpgsql
+volatile
+as $$
+begin
+  delete from pgwf.bucket as b
+  where b.gen < (select max(newest.gen) from pgwf.bucket as newest where newest.need = b.need);
+  delete from pgwf.worker as w
+  using pgwf.setting as s
+  where w.heartbeat_at < p_now - s.worker_grace
+    and not exists (select from pgwf.lease as l where l.worker_id = w.worker_id);
+end
+$$;
+
+-- Do what time has made due: end lapsed leases, promote timers, archive cancelled and expired jobs, release who waits for
+-- them; at most p_limit jobs of each kind. Returns how many jobs it moved, 0 when another sweep is running.
+-- Locks: only by try, never waits. Errors: 23502, WF001, WF020. Wakes workers for what became runnable.
+create or replace function pgwf.sweep(p_worker_id text, p_limit int default 500)
+returns int
+language plpgsql
+volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+  v_now timestamptz := pgwf._now();
+  v_moved int;
+begin
+  perform pgwf._require_read_committed();
+  perform pgwf._require_worker(p_worker_id);
+  if p_limit is null or p_limit <= 0 then
+    perform pgwf._refuse('WF001', 'limit must be positive');
+  elsif not pg_try_advisory_xact_lock(pgwf._sweep_lock()) then
+    return 0;
+  end if;
+  v_moved := pgwf._sweep_leases(p_worker_id, p_limit, v_now)
+    + pgwf._sweep_timers(p_limit, v_now)
+    + pgwf._archive_cancelled(p_worker_id, p_limit, v_now)
+    + pgwf._archive_expired(p_worker_id, p_limit, v_now);
+  if pgwf._sweep_is_due(v_now) then
+    perform pgwf._trim(v_now);
+  end if;
+  perform setval('pgwf.sweep_at', pgwf._ms(v_now));
+  return v_moved;
+end
+$$;
+
+-- When a worker with these capabilities should look again although nobody wakes it: the first due timer, the first end of a
+-- lease, the next token of a limited need (now, if such a need has work and room). NULL: nothing is in sight.
+-- Locks nothing.
+create or replace function pgwf.next_wakeup(p_worker_caps text[])
+returns timestamptz
+language sql
+volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  select least(
+    (select min(t.due) from pgwf.timer as t),
+    (select min(l.until) from pgwf.lease as l),
+    (
+      select min(
+        case
+          when s.rate is null or pgwf._tokens(s, c.now) >= 1 then c.now
+          else c.now + make_interval(secs => (1 - pgwf._tokens(s, c.now)) / s.rate)
+        end)
+      from (select pgwf._now() as now) as c
+      cross join pgwf.need_setting as s
+      where s.need = any (p_worker_caps)
+        and not s.paused
+        and (s.max_active is not null or s.rate is not null)
+        and exists (
+          select from pgwf.ready as r where r.need = s.need and r.priority between 1 and 4)
+        and (
+          s.max_active is null
+          or s.max_active > (select count(*) from pgwf.lease as l where l.need = s.need and l.capped))
+    ))
+$$;
