@@ -57,8 +57,8 @@ as $$
 $$;
 
 -- Effect: rows into the inboxes of runs whose rows the caller holds; returns the runs that are to be woken.
--- A run that waits for several children is woken when as many have ended as it asked for (run.wake_after); paused,
--- blocked and final runs are left alone: the first two read their inbox when they go on.
+-- A run that waits for several children is woken when as many have completed as it asked for (run.wake_after), or by
+-- the first that did not complete; paused, blocked and final runs are left alone: the first two read their inbox when they go on.
 create or replace function pgwf_sdk._deliver(
   p_n bigint[], p_kinds smallint[], p_names text[], p_phases smallint[], p_payloads bytea[], p_encodings smallint[], p_now timestamptz
 ) returns bigint[]
@@ -75,8 +75,9 @@ begin
   order by a.ord;
 
   with arrived as (
-    select a.n, count(*) filter (where a.kind = 6) as children, count(*) filter (where a.kind <> 6) as others
-    from unnest(p_n, p_kinds) a(n, kind)
+    select a.n, count(*) filter (where a.kind = 6 and a.phase = 2) as children,
+      count(*) filter (where a.kind <> 6 or a.phase <> 2) as others
+    from unnest(p_n, p_kinds, p_phases) a(n, kind, phase)
     group by a.n
   ), counted as (
     update pgwf_sdk.run r
@@ -116,7 +117,20 @@ begin
   set state = p_state
   from pgwf_sdk.seat s
   where s.seat = any (p_seats) and t.n = s.n and t.key = s.key and t.state = 'open';
-  perform pgwf._end(p_seats, 'cancelled', p_worker_id, p_now);
+  perform pgwf_sdk._end_jobs(p_seats, 'cancelled', p_worker_id, p_now);
+end
+$$;
+
+-- Effect: ends jobs whether or not they are leased.  The caller holds leases and jobs.
+create or replace function pgwf_sdk._end_jobs(p_n bigint[], p_outcome text, p_worker_id text, p_now timestamptz) returns void
+language plpgsql volatile
+set enable_seqscan = off
+as $$
+begin
+  perform pgwf._catch(j.n)
+  from pgwf.job j
+  where j.n = any (p_n) and not exists (select from pgwf.lease l where l.n = j.n);
+  perform pgwf._end(p_n, p_outcome, p_worker_id, p_now);
 end
 $$;
 
@@ -126,7 +140,7 @@ language plpgsql volatile
 set enable_seqscan = off
 as $$
 begin
-  delete from pgwf.ready r using pgwf.job j where j.n = any (p_n) and r.need = j.need and r.prio = j.prio and r.pos = j.n;
+  delete from pgwf.ready r using pgwf.job j where j.n = any (p_n) and r.need = j.need and r.priority = j.priority and r.pos = j.n;
   delete from pgwf.name m using pgwf.job j where j.n = any (p_n) and m.job_id = j.job_id;
   delete from pgwf.job j where j.n = any (p_n);
 end

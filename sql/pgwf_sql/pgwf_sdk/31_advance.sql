@@ -3,8 +3,8 @@
 -- so nobody else can append in between, and a lease cannot end under a call that was admitted.
 
 -- Effect: gives leases back.  p_available_at is when each run becomes leasable again ('infinity': when it is woken);
--- p_needs NULL keeps the need.  A paused run stays parked whatever was asked.
--- The caller holds run rows, leases and jobs.
+-- p_needs NULL keeps the need.  A paused run stays parked whatever was asked; one whose job was cancelled in the leasing
+-- core is over.  The caller holds run rows, leases and jobs.
 create or replace function pgwf_sdk._give_back(
   p_n bigint[], p_needs text[], p_available_at timestamptz[], p_wake_after int[], p_notes text[], p_worker_id text, p_now timestamptz
 ) returns void
@@ -12,18 +12,31 @@ language plpgsql volatile
 set enable_seqscan = off
 as $$
 declare
-  v_available_at timestamptz[];
+  v_ended bigint[];
+  v_group record;
 begin
   update pgwf_sdk.run r
   set wake_after = coalesce(a.wake_after, 0), note = a.note
   from unnest(p_n, p_wake_after, p_notes) a(n, wake_after, note)
   where r.n = a.n and (r.wake_after, r.note) is distinct from (coalesce(a.wake_after, 0), a.note);
 
-  select array_agg(case when r.status in ('paused', 'blocked') then 'infinity' else a.available_at end order by a.ord)
-  into v_available_at
-  from unnest(p_n, p_available_at) with ordinality a(n, available_at, ord)
-  join pgwf_sdk.run r on r.n = a.n;
-  perform pgwf._requeue(p_n, p_needs, v_available_at, p_worker_id, p_now);
+  for v_group in
+    select a.need, array_agg(a.n order by a.n) as n,
+      array_agg(case when r.status in ('paused', 'blocked') then 'infinity' else a.available_at end order by a.n) as available_at
+    from unnest(p_n, p_needs, p_available_at) a(n, need, available_at)
+    join pgwf_sdk.run r on r.n = a.n
+    join pgwf.job j on j.n = a.n
+    where j.cancel_at is null
+    group by a.need
+  loop
+    perform pgwf._requeue(v_group.n, v_group.need, v_group.available_at, p_worker_id, p_now);
+  end loop;
+
+  select array_agg(j.n) into v_ended from pgwf.job j where j.n = any (p_n) and j.cancel_at is not null;
+  if v_ended is not null then
+    update pgwf_sdk.run r set status = 'terminated', finished_at = p_now where r.n = any (v_ended);
+    perform pgwf._end(v_ended, 'cancelled', p_worker_id, p_now);
+  end if;
 end
 $$;
 
@@ -68,7 +81,7 @@ begin
     where r.n = any (p_children) and r.finished_at is null;
   end if;
 
-  perform pgwf._end(p_n, 'completed', p_worker_id, p_now);
+  perform pgwf_sdk._end_jobs(p_n, 'completed', p_worker_id, p_now);
   if cardinality(p_seats) > 0 then
     perform pgwf_sdk._close_tasks(p_seats, 'cancelled', p_worker_id, p_now);
   end if;
@@ -84,7 +97,7 @@ $$;
 -- A job that is no run (somebody submitted it by hand for a need of workflows) is given back for a minute.
 create or replace function pgwf_sdk._claimed(p_worker_id text, p_worker_caps text[], p_slots int, p_lease_seconds double precision, p_now timestamptz)
 returns table (
-  n bigint, run_id text, workflow text, need text, build text, seed bigint, trace text, parent boolean,
+  n bigint, run_id text, workflow text, need text, build text, seed bigint, trace text, deadline timestamptz,
   lease_id uuid, lease_no bigint, streak int, head bigint, calls int[], kinds smallint[], phases smallint[], scopes text[], names text[],
   occurrences int[], payloads bytea[], encodings smallint[], times timestamptz[])
 language plpgsql volatile
@@ -105,12 +118,11 @@ begin
 
   select array_agg(c.x) into v_foreign from unnest(v_n) c(x) where not exists (select from pgwf_sdk.run r where r.n = c.x);
   if v_foreign is not null then
-    perform pgwf._requeue(v_foreign, array_fill(null::text, array[cardinality(v_foreign)]),
-      array_fill(p_now + interval '1 minute', array[cardinality(v_foreign)]), p_worker_id, p_now);
+    perform pgwf._requeue(v_foreign, null, array_fill(p_now + interval '1 minute', array[cardinality(v_foreign)]), p_worker_id, p_now);
   end if;
 
   return query
-  select r.n, r.run_id, r.workflow, r.need, r.build, r.seed, r.trace, r.parent is not null, c.lease_id, c.lease_no, j.streak,
+  select r.n, r.run_id, r.workflow, r.need, r.build, r.seed, r.trace, r.deadline, c.lease_id, c.lease_no, j.streak,
     pgwf_journal._head(r.n), e.calls, e.kinds, e.phases, e.scopes, e.names, e.occurrences, e.payloads, e.encodings, e.times
   from unnest(v_n, v_lease_ids, v_lease_nos) with ordinality c(n, lease_id, lease_no, ord)
   join pgwf_sdk.run r on r.n = c.n
@@ -141,7 +153,7 @@ $$;
 --   undecided   p_decides was set and there are such rows: nothing is written; look at them and decide again
 --   fenced      the lease is not this worker's any more: nothing is written, drop the run
 --   conflict    the journal is not at p_expected_seqs: nothing is written, replay (or this call was sent before)
---   child_exists  a child's or task's id is taken: nothing is written
+--   child_exists  ids of children are taken (column taken): nothing is written
 -- With unread and undecided, and with each claimed run, come the inbox rows; with a claimed run its failed attempts.
 -- Locks: run rows, leases, jobs (20_tables.sql).  Errors: WS004; 55P03 when a row was held for longer than 100 ms.
 create or replace function pgwf_sdk.advance(
@@ -162,8 +174,8 @@ create or replace function pgwf_sdk.advance(
   p_worker_caps text[] default '{}', p_slots int default 0, p_lease_seconds double precision default 15
 ) returns table (
   item int, n bigint, status text, now_at timestamptz, run_id text, workflow text, need text, build text, seed bigint, trace text,
-  parent boolean, lease_id uuid, lease_no bigint, streak int, head bigint, calls int[], kinds smallint[], phases smallint[], scopes text[],
-  names text[], occurrences int[], payloads bytea[], encodings smallint[], times timestamptz[], inbox jsonb, attempts jsonb)
+  deadline timestamptz, lease_id uuid, lease_no bigint, streak int, head bigint, calls int[], kinds smallint[], phases smallint[], scopes text[],
+  names text[], occurrences int[], payloads bytea[], encodings smallint[], times timestamptz[], inbox jsonb, attempts jsonb, taken text[])
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
@@ -173,32 +185,36 @@ as $$
 declare
   v_now timestamptz := pgwf_sdk._now();
   v_statuses text[];
+  v_taken text[];
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception using errcode = 'WS004', message = format('advance runs at read committed, found %s', current_setting('transaction_isolation'));
   end if;
 
   if cardinality(p_n) > 0 then
-    v_statuses := pgwf_sdk._settle(
+    select s.statuses, s.taken into v_statuses, v_taken
+    from pgwf_sdk._settle(
       p_worker_id, v_now, p_n, p_lease_ids, p_expected_seqs, p_dispositions, p_until, p_delay_seconds, p_needs, p_inbox_seen, p_wake_after,
       p_decides, p_notes, p_lapsed, p_entry_items, p_entry_calls, p_entry_kinds, p_entry_phases, p_entry_scopes, p_entry_names,
       p_entry_occurrences, p_entry_payloads, p_entry_encodings, p_entry_codes, p_child_items, p_child_keys, p_child_run_ids,
-      p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_consumed_items, p_consumed_ids, p_tasks, p_attempts);
+      p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_consumed_items, p_consumed_ids, p_tasks, p_attempts) s;
     return query
-    select a.ord::int, a.n, a.status, v_now, null::text, null::text, null::text, null::text, null::bigint, null::text, null::boolean,
+    select a.ord::int, a.n, a.status, v_now, null::text, null::text, null::text, null::text, null::bigint, null::text, null::timestamptz,
       null::uuid, null::bigint, null::int, null::bigint, null::int[], null::smallint[], null::smallint[], null::text[], null::text[],
       null::int[], null::bytea[], null::smallint[], null::timestamptz[],
-      case when a.status in ('unread', 'undecided') then pgwf_sdk._inbox(a.n, a.seen) end, null::jsonb
+      case when a.status in ('unread', 'undecided') then pgwf_sdk._inbox(a.n, a.seen) end, null::jsonb,
+      case when a.status = 'child_exists' then v_taken end
     from unnest(p_n, v_statuses, p_inbox_seen) with ordinality a(n, status, seen, ord)
     order by a.ord;
   end if;
 
   if p_slots > 0 then
     return query
-    select null::int, c.n, 'claimed', v_now, c.run_id, c.workflow, c.need, c.build, c.seed, c.trace, c.parent, c.lease_id, c.lease_no, c.streak,
+    select null::int, c.n, 'claimed', v_now, c.run_id, c.workflow, c.need, c.build, c.seed, c.trace, c.deadline, c.lease_id, c.lease_no, c.streak,
       c.head, c.calls, c.kinds, c.phases, c.scopes, c.names, c.occurrences, c.payloads, c.encodings, c.times,
       pgwf_sdk._inbox(c.n, 0),
-      (select jsonb_agg(jsonb_build_object('key', t.key, 'no', t.no, 'next_at', t.next_at, 'first_at', t.first_at) order by t.key) from pgwf_sdk.attempt t where t.n = c.n)
+      (select jsonb_agg(jsonb_build_object('key', t.key, 'no', t.no, 'next_at', t.next_at, 'first_at', t.first_at) order by t.key) from pgwf_sdk.attempt t where t.n = c.n),
+      null::text[]
     from pgwf_sdk._claimed(p_worker_id, p_worker_caps, p_slots, p_lease_seconds, v_now) c;
   end if;
 end

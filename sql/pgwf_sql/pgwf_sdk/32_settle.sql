@@ -74,7 +74,7 @@ as $$
   join opened o on o.n = t.n and o.key = t.key;
 $$;
 
--- Effect: advance's items; returns a status an item.  Locks in order: names (children and seats are submitted first; those
+-- Effect: advance's items; a status each, and the ids of children that are taken.  Locks in order: names (children and seats are submitted first; those
 -- of an item that then is refused are withdrawn), run rows, leases, jobs.
 create or replace function pgwf_sdk._settle(
   p_worker_id text, p_now timestamptz, p_n bigint[], p_lease_ids uuid[], p_expected_seqs bigint[], p_dispositions text[],
@@ -83,8 +83,9 @@ create or replace function pgwf_sdk._settle(
   p_entry_items int[], p_entry_calls int[], p_entry_kinds smallint[], p_entry_phases smallint[], p_entry_scopes text[],
   p_entry_names text[], p_entry_occurrences int[], p_entry_payloads bytea[], p_entry_encodings smallint[], p_entry_codes int[],
   p_child_items int[], p_child_keys text[], p_child_run_ids text[], p_child_workflows text[], p_child_needs text[], p_child_builds text[],
-  p_child_inputs bytea[], p_child_encodings smallint[], p_consumed_items int[], p_consumed_ids bigint[], p_tasks jsonb, p_attempts jsonb
-) returns text[]
+  p_child_inputs bytea[], p_child_encodings smallint[], p_consumed_items int[], p_consumed_ids bigint[], p_tasks jsonb, p_attempts jsonb,
+  out statuses text[], out taken text[]
+)
 language plpgsql volatile
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -101,14 +102,13 @@ declare
   v_seats bigint[] := '{}';       -- of runs that end
   v_closing bigint[] := '{}';     -- of tasks that a run closes
   v_lease_nos bigint[];
-  v_statuses text[];
   v_written bigint[];             -- the item's number, or NULL where nothing is written
   v_jobs bigint[];
 begin
   if v_children_count > 0 or p_tasks <> '[]' then
     select coalesce(array_agg(s.item order by s.ord), '{}'), coalesce(array_agg(s.n order by s.ord), '{}'),
-      coalesce(array_agg(s.ok order by s.ord), '{}')
-    into v_new_items, v_new_n, v_new_ok
+      coalesce(array_agg(s.ok order by s.ord), '{}'), array_agg(s.job_id order by s.ord) filter (where not s.ok)
+    into v_new_items, v_new_n, v_new_ok, taken
     from pgwf_sdk._submit_for(p_worker_id, p_n, p_child_items, p_child_run_ids, p_child_needs, p_tasks, p_now) s;
     v_closing := array(
       select s.seat
@@ -162,7 +162,7 @@ begin
         when a.disposition = 'park' and pgwf_sdk._unread(a.n, a.seen, a.wake_after) then 'unread'
         else 'ok'
       end order by a.ord)
-  into v_statuses
+  into statuses
   from unnest(p_n, p_expected_seqs, p_dispositions, p_inbox_seen, p_wake_after, p_decides) with ordinality
     a(n, expected_seq, disposition, seen, wake_after, decides, ord)
   left join lateral (
@@ -170,9 +170,9 @@ begin
   ) h on true;
 
   v_written := p_n;
-  if not ('ok' = all (v_statuses)) then
+  if not ('ok' = all (statuses)) then
     v_written := array(
-      select case when a.status in ('ok', 'unread') then a.n end from unnest(p_n, v_statuses) with ordinality a(n, status, ord) order by a.ord);
+      select case when a.status in ('ok', 'unread') then a.n end from unnest(p_n, statuses) with ordinality a(n, status, ord) order by a.ord);
     if cardinality(v_new_n) > 0 then
       perform pgwf_sdk._withdraw(array(
         select s.n from unnest(v_new_items, v_new_n, v_new_ok) s(item, n, ok) where s.ok and v_written[s.item] is null));
@@ -209,9 +209,8 @@ begin
   end if;
 
   if cardinality(v_moving) > 0 then
-    perform pgwf_sdk._dispose(p_worker_id, p_now, p_n, v_statuses, p_dispositions, p_until, p_delay_seconds, p_needs, p_inbox_seen,
+    perform pgwf_sdk._dispose(p_worker_id, p_now, p_n, statuses, p_dispositions, p_until, p_delay_seconds, p_needs, p_inbox_seen,
       p_wake_after, p_notes, p_entry_items, p_entry_kinds, p_entry_phases, p_entry_payloads, p_entry_encodings, v_children, v_seats);
   end if;
-  return v_statuses;
 end
 $$;

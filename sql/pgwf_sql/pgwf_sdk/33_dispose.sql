@@ -17,21 +17,21 @@ $$;
 -- Effect: submits those jobs, each with the priority of the run that asked for it.
 create or replace function pgwf_sdk._submit_for(
   p_worker_id text, p_n bigint[], p_child_items int[], p_child_run_ids text[], p_child_needs text[], p_tasks jsonb, p_now timestamptz
-) returns table (ord bigint, item int, n bigint, ok boolean)
+) returns table (ord bigint, item int, job_id text, n bigint, ok boolean)
 language sql volatile
 as $$
   with new as materialized (
-    select a.*, coalesce(j.prio, 3::smallint) as prio
+    select a.*, coalesce(j.priority, 3::smallint) as priority
     from pgwf_sdk._new_jobs(p_child_items, p_child_run_ids, p_child_needs, p_tasks) a
     left join pgwf.job j on j.n = p_n[a.item]
   ), arrays as (
     select array_agg(a.job_id order by a.ord) as job_ids, array_agg(a.need order by a.ord) as needs,
-      array_agg(a.prio order by a.ord) as prios, count(*)::int as count
+      array_agg(a.priority order by a.ord) as priorities, count(*)::int as count
     from new a
   )
-  select a.ord, a.item, s.n, s.status = 'ok'
+  select a.ord, a.item, a.job_id, s.n, s.status = 'ok'
   from arrays
-  cross join lateral pgwf._submit(arrays.job_ids, arrays.needs, arrays.prios, array_fill(null::text, array[arrays.count]),
+  cross join lateral pgwf._submit(arrays.job_ids, arrays.needs, arrays.priorities, array_fill(null::text, array[arrays.count]),
     array_fill(null::timestamptz, array[arrays.count]), array_fill(null::timestamptz, array[arrays.count]), p_worker_id, p_now) s
   join new a on a.ord = s.ord
   where arrays.count > 0
@@ -62,7 +62,7 @@ create or replace function pgwf_sdk._unread(p_n bigint, p_seen bigint, p_wake_af
 language sql stable
 set enable_seqscan = off
 as $$
-  select count(*) filter (where i.kind <> 6) > 0 or count(*) filter (where i.kind = 6) >= greatest(p_wake_after, 1)
+  select count(*) filter (where i.kind <> 6 or i.phase <> 2) > 0 or count(*) >= greatest(p_wake_after, 1)
   from pgwf_sdk.inbox i
   where i.n = p_n and i.id > coalesce(p_seen, 0)
 $$;

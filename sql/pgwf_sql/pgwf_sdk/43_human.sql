@@ -80,7 +80,7 @@ language plpgsql volatile
 as $$
 begin
   if exists (select from pgwf.lease l where l.n = p_seat) then
-    perform pgwf._requeue(array[p_seat], array[null::text], array[pgwf_sdk._now()], 'human:' || p_by, pgwf_sdk._now());
+    perform pgwf._requeue(array[p_seat], null, array[pgwf_sdk._now()], 'human:' || p_by, pgwf_sdk._now());
   end if;
   update pgwf_sdk.seat s set holder = null where s.seat = p_seat;
 end
@@ -132,7 +132,7 @@ begin
   v_wake := pgwf_sdk._deliver(array[v_seat.n], array[7::smallint], array[v_seat.key], array[2::smallint],
     array[convert_to(format('{"value":%s,"by":%s,"at":%s}', convert_from(p_payload, 'UTF8'), to_json(p_by), to_json(v_now)), 'UTF8')],
     array[p_encoding::smallint], v_now);
-  perform pgwf._end(array[v_seat.seat], 'completed', 'human:' || p_by, v_now);
+  perform pgwf_sdk._end_jobs(array[v_seat.seat], 'completed', 'human:' || p_by, v_now);
   if cardinality(v_wake) > 0 then
     perform pgwf._wake_jobs(v_wake, v_now);
   end if;

@@ -1,0 +1,597 @@
+"""One leased run in a worker: what its code asks for is done, and what was done is committed and told to its code.
+
+At most one item of a run is on its way at a time, because each one names the journal's head it builds on. The run's code
+sees a result only after its commit. The run parks when nothing of it can go on in this process.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import msgspec
+
+from pgwf_journal import Entry, Kind, NewEntry, Phase
+from pgwf_sdk import _failure
+from pgwf_sdk._errors import RunConflictError, StepInterruptedError
+from pgwf_sdk._telemetry import RunTrace
+from pgwf_sdk.replay import (
+    Abandon,
+    AwaitSignal,
+    Blocked,
+    CallId,
+    Cancelled,
+    Command,
+    Completed,
+    Failed,
+    OpenHuman,
+    Outcome,
+    RecordValue,
+    RunStep,
+    StartChild,
+    StartTimer,
+    Suspended,
+)
+from pgwf_sdk.worker._advance import (
+    Attempt,
+    AttemptNote,
+    ChildStart,
+    Claim,
+    Disposition,
+    Item,
+    ItemAnswer,
+    TaskClosing,
+    TaskOpening,
+)
+from pgwf_sdk.worker._engine import Engine
+from pgwf_sdk.worker._steps import StepAttempt, StepRaised, StepResult, StepReturned
+from pgwf_sdk.worker._waits import Draft, Resolution, Wait, Waits, draft, opening
+
+log = logging.getLogger("pgwf_sdk.worker")
+
+LINGER = timedelta(seconds=1)
+"""A run whose next instant is nearer than this keeps its lease and waits here: parking it would cost more."""
+
+_CHILD_ID_BYTES_MAX = 200
+_BROKEN_DELAY = timedelta(seconds=5)
+
+
+class Port(Protocol):
+    """What a driver needs of its worker."""
+
+    def now(self) -> datetime:
+        """The database's time, never ahead of it."""
+
+    def offers(self, need: str) -> bool:
+        """True when this worker may do what needs `need`."""
+
+    def submit(self, driver: "Driver", item: Item) -> None:
+        """Send the item with the next call; the answer comes to `driver.settled`."""
+
+    def call_at(self, instant: datetime, act: Callable[[], None]) -> "Handle":
+        """Call `act` at a time of the database's clock."""
+
+    def start_step(
+        self, driver: "Driver", command: RunStep, *, number: int, elapsed: timedelta
+    ) -> StepAttempt:
+        """Begin an attempt; its result comes to `driver.step_done`."""
+
+    def code_numbers(
+        self, codes: set[tuple[str, int]], then: Callable[[], None]
+    ) -> dict[tuple[str, int], int] | None:
+        """The numbers of source lines, or None and a later call of `then` while the database has to be asked."""
+
+    def released(self, driver: "Driver", status: str) -> None:
+        """The lease is gone; `status` says how, as in RunTrace.released."""
+
+
+class Handle(Protocol):
+    """Something that can be called off."""
+
+    def cancel(self) -> None:
+        """Call it off."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """What is to be said about the run with its next item."""
+
+    drafts: list[Draft] = field(default_factory=list)
+    consumed: list[int] = field(default_factory=list)
+    children: list[ChildStart] = field(default_factory=list)
+    tasks: list[TaskOpening | TaskClosing] = field(default_factory=list)
+    attempts: list[AttemptNote] = field(default_factory=list)
+    by_deadline: list[Wait] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.drafts or self.consumed or self.attempts)
+
+    def add(self, resolution: Resolution) -> None:
+        """Take over what the inbox and the clock resolved."""
+        self.drafts += resolution.drafts
+        self.consumed += resolution.consumed
+        self.by_deadline += resolution.by_deadline
+        self.tasks += [TaskClosing(key=key, close="expired") for key in resolution.closed_tasks]
+
+    def prepend(self, other: "Batch") -> None:
+        """Put back what was not written after all."""
+        self.drafts[:0] = other.drafts
+        self.consumed[:0] = other.consumed
+        self.children[:0] = other.children
+        self.tasks[:0] = other.tasks
+        self.attempts[:0] = other.attempts
+
+
+@dataclass(frozen=True, slots=True)
+class _Retry:
+    command: RunStep
+    number: int
+    first_at: datetime
+    next_at: datetime
+
+
+class Driver:
+    """Drives one activation of a run; all its methods are called on the host loop's thread."""
+
+    def __init__(self, claim: Claim, engine_of: "Callable[[Driver], Engine]", port: Port, trace: RunTrace) -> None:
+        self.claim = claim
+        self.trace = trace
+        self._port = port
+        self._head: int | None = claim.head  # None: not known, so nothing more can be appended.
+        self._lapsed = claim.streak > 0
+        self._waits = Waits(claim.inbox)
+        self._batch = Batch()
+        self._in_flight: Batch | None = None
+        self._running: dict[str, StepAttempt] = {}
+        self._retries: dict[str, _Retry] = {}
+        self._hops: dict[str, RunStep] = {}
+        self._begun = {entry.key for entry in claim.history if entry.kind is Kind.STEP and entry.phase is Phase.OPENED}
+        self._starting: dict[str, RunStep] = {}
+        self._attempted = dict(claim.attempts)
+        self._outcome: Outcome | None = None
+        self._leaving: Disposition | None = None
+        self._leave_note: str | None = None
+        self._leave_delay = timedelta(0)
+        self._alarm: Handle | None = None
+        self._is_cancelled = any(entry.kind is Kind.CANCEL for entry in claim.history)
+        self._is_over = False
+        self._engine = engine_of(self)
+
+    # -- what the worker calls ------------------------------------------------------------------------------------
+
+    @property
+    def inbox_seen(self) -> int:
+        """The last inbox row this activation has read."""
+        return self._waits.inbox_seen
+
+    def start(self) -> None:
+        """Replay the history and go on."""
+        self._engine.start()
+        self._pump()
+
+    def settled(self, item: Item, answer: ItemAnswer) -> None:
+        """The call that carried `item` has committed, or was refused."""
+        batch, self._in_flight = self._in_flight, None
+        if self._is_over or batch is None:
+            return
+        match answer.status:
+            case "ok":
+                entries = self._committed(item, answer.now_at)
+                if item.disposition != "keep":
+                    self._over(_RELEASED_AS[item.disposition])
+                    return
+                if entries and self._outcome is None:
+                    self._engine.feed(entries)
+            case "unread":
+                self._committed(item, answer.now_at)
+                self._waits.arrive(answer.inbox)
+            case "undecided":
+                self._take_back(batch)
+                self._waits.arrive(answer.inbox)
+            case "child_exists":
+                self._refuse_children(batch, set(answer.taken))
+                self._take_back(batch)
+            case "fenced":
+                self.lose("another worker has the run")
+            case "conflict":
+                # The item was committed by an earlier try whose answer was lost: only replay knows what it led to.
+                self._start_over()
+        self._pump()
+
+    def refused(self, error: Exception) -> None:
+        """The database will not take the item in flight; what it was is in the log, and the run is tried again later."""
+        self._in_flight = None
+        log.error("run %s: the database refused what it recorded", self.claim.run_id, exc_info=error)
+        self._start_over(_BROKEN_DELAY, f"refused by the database: {error}")
+
+    def step_done(self, id: CallId, number: int, result: StepResult) -> None:
+        """An attempt of a step ended."""
+        attempt = self._running.pop(id.key, None)
+        if attempt is None or self._is_over:
+            return
+        if isinstance(result, StepRaised) and result.retry_in is not None and not self._is_cancelled:
+            self._retry_later(attempt.command, number, result, result.retry_in)
+        else:
+            if isinstance(result, StepReturned):
+                self._batch.drafts.append(draft(id, Phase.COMPLETED, result.payload, result.encoding))
+            else:
+                self._batch.drafts.append(draft(id, Phase.FAILED, result.envelope, 1))
+            if self._attempted.pop(id.key, None) is not None:
+                self._batch.attempts.append(AttemptNote(key=id.key, no=number, next_seconds=None, error=None))
+            if attempt.command.step.need is not None and not self._port.offers(self.claim.need):
+                # The step is what brought the run here; the rest belongs to its home fleet.
+                self.leave("hop")
+        self._pump()
+
+    def arrived(self, rows: Sequence[Any]) -> None:
+        """The inbox has new rows."""
+        self._waits.arrive(rows)
+        self._pump()
+
+    def leave(self, disposition: Disposition, *, delay: timedelta = timedelta(0), note: str | None = None) -> None:
+        """Give the run back as soon as the steps that are running have ended; what they return is recorded."""
+        if self._leaving is None:
+            self._leaving, self._leave_delay, self._leave_note = disposition, delay, note
+            for attempt in self._running.values():
+                attempt.context.draining = True
+        self._pump()
+
+    def leave_now(self) -> None:
+        """Give the run back without waiting for its steps: their results are dropped and they run again elsewhere."""
+        for attempt in self._running.values():
+            attempt.drop()
+        self._running.clear()
+        self.leave("release")
+
+    def lose(self, why: str) -> None:
+        """The lease is not this worker's any more: stop the work and say nothing more about the run."""
+        if not self._is_over:
+            log.warning("run %s: dropped by this worker: %s", self.claim.run_id, why)
+            for attempt in self._running.values():
+                attempt.context.lease_lost = True
+            self._over("lost")
+
+    # -- what the engine calls ------------------------------------------------------------------------------------
+
+    def asked(self, commands: Sequence[Command]) -> None:
+        """The run's code waits for these calls and for what it asked for before."""
+        if self._is_over:
+            return
+        for command in commands:
+            self._take(command)
+        self._pump()
+
+    def ended(self, outcome: Outcome) -> None:
+        """The run's code is over, or was suspended."""
+        if self._is_over or isinstance(outcome, Suspended):
+            return
+        self._outcome = outcome
+        self._pump()
+
+    def broke(self, error: Exception) -> None:
+        """Running the code failed in the SDK itself: never the run's fault, so it is given back and tried again."""
+        log.error("run %s: cannot be executed here", self.claim.run_id, exc_info=error)
+        self._start_over(_BROKEN_DELAY, f"{type(error).__name__}: {error}")
+
+    # -- calls of the code ----------------------------------------------------------------------------------------
+
+    def _take(self, command: Command) -> None:
+        match command:
+            case RunStep():
+                self._take_step(command)
+            case RecordValue(id=id, payload=payload, encoding=encoding):
+                self._batch.drafts.append(draft(id, Phase.COMPLETED, payload, encoding))
+            case Abandon(id=id):
+                self._abandon(id.key)
+            case StartTimer() | AwaitSignal() | StartChild() | OpenHuman():
+                self._waits.open(command)
+
+    def _take_step(self, command: RunStep) -> None:
+        key = command.id.key
+        if command.step.need is not None and not self._port.offers(command.step.need):
+            self._hops[key] = command
+        elif key in self._begun:
+            interrupted = StepInterruptedError(
+                f"step {command.step.name!r} had begun when its worker died; whether it took effect is unknown",
+                step=command.step.name,
+            )
+            self._batch.drafts.append(draft(command.id, Phase.FAILED, _failure.describe(interrupted), 1))
+        elif (past := self._attempted.get(key)) is not None and past.next_at > self._port.now():
+            self._retries[key] = _Retry(command, past.no + 1, past.first_at, past.next_at)
+        elif command.step.at_most_once:
+            self._starting[key] = command
+            self._batch.drafts.append(draft(command.id, Phase.OPENED))
+        else:
+            self._start_step(command)
+
+    def _start_step(self, command: RunStep) -> None:
+        past = self._attempted.get(command.id.key)
+        number = 1 if past is None else past.no + 1
+        elapsed = timedelta(0) if past is None else max(self._port.now() - past.first_at, timedelta(0))
+        self._running[command.id.key] = self._port.start_step(self, command, number=number, elapsed=elapsed)
+
+    def _retry_later(self, command: RunStep, number: int, result: StepRaised, pause: timedelta) -> None:
+        key, now = command.id.key, self._port.now()
+        past = self._attempted.get(key)
+        first_at = now if past is None else past.first_at
+        log.info("run %s: %s: attempt %d failed, next in %s: %r", self.claim.run_id, key, number, pause, result.error)
+        self._retries[key] = _Retry(command, number + 1, first_at, now + pause)
+        self._attempted[key] = Attempt(number, first_at, now + pause)
+        self._batch.attempts.append(
+            AttemptNote(key=key, no=number, next_seconds=pause.total_seconds(), error=result.envelope.decode())
+        )
+
+    def _abandon(self, key: str) -> None:
+        self._waits.close(key)
+        self._retries.pop(key, None)
+        self._hops.pop(key, None)
+        self._starting.pop(key, None)
+        if (attempt := self._running.pop(key, None)) is not None:
+            attempt.drop()
+        self._batch.drafts = [one for one in self._batch.drafts if one.entry.key != key or one.entry.call == 0]
+
+    # -- what is said next ----------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Send the next item if there is something to say; otherwise wait for the next instant."""
+        if self._is_over or self._in_flight is not None:
+            return
+        if self._outcome is None:
+            self._look_around()
+        codes = {one.code for one in self._batch.drafts if one.code is not None}
+        numbers = self._port.code_numbers(codes, self._pump) if codes else {}
+        if numbers is None:
+            return
+        item = self._next_item()
+        if item is None:
+            self._set_alarm()
+            return
+        item.entries = [
+            msgspec.structs.replace(one.entry, code=None if one.code is None else numbers[one.code])
+            for one in self._batch.drafts
+        ]
+        item.consumed, item.children = self._batch.consumed, self._batch.children
+        item.tasks, item.attempts = self._batch.tasks, self._batch.attempts
+        item.decides = bool(self._batch.by_deadline)
+        self._in_flight, self._batch = self._batch, Batch()
+        self._port.submit(self, item)
+
+    def _look_around(self) -> None:
+        """Take what the inbox and the clock have for the run."""
+        now = self._port.now()
+        for row in self._waits.consume(Kind.CANCEL):
+            self._batch.consumed.append(row.id)
+            self._cancel(row.payload)
+        if self.claim.deadline is not None and self.claim.deadline <= now:
+            self._cancel(json.dumps({"by": "deadline", "reason": f"not done by {self.claim.deadline}"}).encode())
+        self._batch.add(self._waits.resolve(now))
+        for key in [key for key, retry in self._retries.items() if retry.next_at <= now]:
+            self._start_step(self._retries.pop(key).command)
+        for wait in self._waits.unopened():
+            self._open(wait)
+
+    def _cancel(self, payload: bytes | None) -> None:
+        """The code hears of a cancel request once, at a place of the journal that replay finds again."""
+        if not self._is_cancelled:
+            self._is_cancelled = True
+            self._batch.drafts.append(
+                Draft(NewEntry(0, Kind.CANCEL, Phase.COMPLETED, "", "cancel", 1, payload, 0 if payload is None else 1))
+            )
+
+    def _open(self, wait: Wait) -> None:
+        command = wait.command
+        match command:
+            case StartChild(call=call):
+                run_id = command.run_id or self._child_id(command.id, call.workflow.name)
+                self._batch.children.append(
+                    ChildStart(
+                        command.id.key,
+                        run_id,
+                        call.workflow.name,
+                        call.workflow.need,
+                        call.workflow.build,
+                        call.encode(),
+                        1,
+                    )
+                )
+                self._batch.drafts.append(opening(wait, run_id=run_id))
+            case OpenHuman(request=request):
+                self._batch.tasks.append(
+                    TaskOpening(
+                        key=command.id.key,
+                        task_id=f"{self.claim.run_id}{command.id.key}",
+                        name=request.name,
+                        title=request.title,
+                        need=request.need,
+                        subject=request.subject.decode(),
+                        encoding=request.encoding,
+                        decision_schema=request.decision_schema,
+                        due_seconds=None if request.due is None else request.due.total_seconds(),
+                        expires_seconds=None if request.expires is None else request.expires.total_seconds(),
+                    )
+                )
+                self._batch.drafts.append(opening(wait))
+            case _:
+                self._batch.drafts.append(opening(wait))
+
+    def _child_id(self, id: CallId, workflow: str) -> str:
+        """`<parent>/<name>#<n>`, with the scope in between for a call inside a branch; hashed when that is too long."""
+        run_id = f"{self.claim.run_id}{id.scope}/{workflow}#{id.occurrence}"
+        if len(run_id.encode()) <= _CHILD_ID_BYTES_MAX:
+            return run_id
+        root = self.claim.run_id.partition("/")[0][:100]
+        return f"{root}/{hashlib.blake2b(run_id.encode(), digest_size=16).hexdigest()}"
+
+    def _next_item(self) -> Item | None:
+        batch = self._batch
+        if self._outcome is not None:
+            return self._last_item(self._outcome)
+        is_idle = not self._engine.is_busy and not self._running and not self._starting
+        if self._leaving is not None and is_idle:
+            return self._item(
+                self._leaving,
+                need=self.claim.need if self._leaving == "hop" else None,
+                delay=self._leave_delay if self._leaving == "release" else None,
+                note=self._leave_note,
+            )
+        if any(one.entry.phase is not Phase.OPENED for one in batch.drafts) or not is_idle:
+            return self._item("keep") if batch else None
+        return self._parking_item()
+
+    def _parking_item(self) -> Item | None:
+        """Nothing of the run can go on here: give it back, unless it is about to go on."""
+        until = self._next_instant()
+        openings = self._waits.earliest_opening()
+        until = min((at for at in (until, openings) if at is not None), default=None)
+        delay = self._waits.shortest_opening()
+        now = self._port.now()
+        if self._hops:
+            first = min(self._hops.values(), key=lambda command: (command.id.scope, command.id.call))
+            return self._item("hop", need=first.step.need)
+        if (until is not None and until - now < LINGER) or (delay is not None and delay < LINGER):
+            return self._item("keep") if self._batch else None
+        return self._item("park", until=until, delay=delay)
+
+    def _last_item(self, outcome: Outcome) -> Item:
+        workflow = self.claim.workflow
+        match outcome:
+            case Blocked(report=report):
+                return self._item("block", note=json.dumps(report, default=str))
+            case Completed(payload=payload, encoding=encoding):
+                disposition, phase = "complete", Phase.COMPLETED
+            case Failed(payload=payload):
+                disposition, phase, encoding = "fail", Phase.FAILED, 1
+            case Cancelled(payload=payload):
+                disposition, phase, encoding = "cancel", Phase.CANCELLED, 0 if payload is None else 1
+            case Suspended():
+                raise AssertionError("a suspended activation says nothing more")
+        self._batch.drafts.append(Draft(NewEntry(0, Kind.RUN, phase, "", workflow, 1, payload, encoding)))
+        return self._item(disposition)
+
+    def _item(
+        self,
+        disposition: Disposition,
+        *,
+        until: datetime | None = None,
+        delay: timedelta | None = None,
+        need: str | None = None,
+        note: str | None = None,
+    ) -> Item:
+        return Item(
+            n=self.claim.n,
+            lease_id=self.claim.lease_id,
+            expected_seq=self._head,
+            disposition=disposition,
+            until=until,
+            delay=delay,
+            need=need,
+            note=note,
+            inbox_seen=self._waits.inbox_seen,
+            wake_after=self._engine.wake_after,
+            lapsed=self._lapsed,
+        )
+
+    # -- after a commit -------------------------------------------------------------------------------------------
+
+    def _committed(self, item: Item, now_at: datetime) -> list[Entry]:
+        head = item.expected_seq or 0
+        entries = [
+            Entry(
+                head + index,
+                new.call,
+                new.kind,
+                new.phase,
+                new.scope,
+                new.name,
+                new.occurrence,
+                new.payload,
+                new.encoding,
+                now_at,
+                self.claim.lease_no,
+                new.code,
+            )
+            for index, new in enumerate(item.entries, 1)
+        ]
+        self._head = head + len(entries)
+        self._lapsed = self._lapsed and not entries
+        self.trace.committed(entries)
+        for entry in entries:
+            if entry.phase is Phase.OPENED:
+                if entry.kind is Kind.STEP:
+                    if (command := self._starting.pop(entry.key, None)) is not None:
+                        self._start_step(command)
+                else:
+                    self._waits.opened(entry)
+        return entries
+
+    def _take_back(self, batch: Batch) -> None:
+        """Nothing of `batch` was written. What only the clock had decided in it is decided anew."""
+        decided = {wait.id.key for wait in batch.by_deadline}
+        batch.drafts = [one for one in batch.drafts if one.entry.key not in decided]
+        batch.tasks = [task for task in batch.tasks if task["key"] not in decided]
+        self._waits.reopen(batch.by_deadline)
+        self._batch.prepend(batch)
+
+    def _refuse_children(self, batch: Batch, taken: set[str]) -> None:
+        """The calls whose child ids are taken fail with RunConflictError; the others are started with the next item."""
+        for child in [child for child in batch.children if child.run_id in taken]:
+            batch.children.remove(child)
+            opened = next(one for one in batch.drafts if one.entry.key == child.key)
+            error = RunConflictError(f"child run {child.run_id}: the id is taken; choose one that names this piece of work")
+            failed = msgspec.structs.replace(
+                opened.entry, phase=Phase.FAILED, payload=_failure.describe(error), encoding=1
+            )
+            batch.drafts[batch.drafts.index(opened)] = Draft(failed, opened.code)
+            self._waits.close(child.key)
+
+    def _start_over(self, delay: timedelta = timedelta(0), note: str | None = None) -> None:
+        """Forget what this activation knows and give the run back, to be replayed from the journal."""
+        for attempt in self._running.values():
+            attempt.drop()
+        self._running.clear()
+        self._starting.clear()
+        self._batch = Batch()
+        self._outcome = None
+        self._head = None
+        self.leave("release", delay=delay, note=note)
+
+    def _over(self, status: str) -> None:
+        self._is_over = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for attempt in self._running.values():
+            attempt.drop()
+        self._running.clear()
+        self._engine.close()
+        self.trace.released(status)
+        self._port.released(self, status)
+
+    def _next_instant(self) -> datetime | None:
+        instants = [retry.next_at for retry in self._retries.values()]
+        if (instant := self._waits.next_instant()) is not None:
+            instants.append(instant)
+        if self.claim.deadline is not None and not self._is_cancelled:
+            instants.append(self.claim.deadline)
+        return min(instants, default=None)
+
+    def _set_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if (instant := self._next_instant()) is not None:
+            self._alarm = self._port.call_at(instant, self._pump)
+
+
+_RELEASED_AS: dict[Disposition, str] = {
+    "keep": "running",
+    "park": "waiting",
+    "hop": "hop",
+    "release": "released",
+    "complete": "completed",
+    "fail": "failed",
+    "cancel": "cancelled",
+    "block": "blocked",
+}

@@ -1,0 +1,192 @@
+"""The worker's one hot connection: one call at a time carries what all drivers have to say and brings new work.
+
+While a call is on its way, everything that becomes ready waits for the next one, so calls grow with the load and a lone
+run pays one round trip a step. There is no timer in between.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import psycopg
+from psycopg import AsyncConnection, errors
+from psycopg.rows import dict_row
+
+from pgwf_sdk.worker._advance import Claim, Item, ItemAnswer, answers, parameters
+from pgwf_sdk.worker._clock import DatabaseClock
+from pgwf_sdk.worker._driver import Driver
+from pgwf_sql import query
+
+log = logging.getLogger("pgwf_sdk.worker")
+
+ITEMS_MAX: Final = 500
+"""Items of one call; more would make everybody wait for the slowest commit."""
+
+_RECONNECT_SECONDS_MIN: Final = 0.1
+_RECONNECT_SECONDS_MAX: Final = 5.0
+_BUSY_SECONDS: Final = 0.05
+
+Sent = tuple[Driver, Item]
+
+
+class Flusher:
+    """Collects items and claim requests, and sends them. `run` is its only task; everything else returns at once."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[AsyncConnection[Any]]],
+        *,
+        worker_id: str,
+        capabilities: Sequence[str],
+        lease: timedelta,
+        clock: DatabaseClock,
+        slots: Callable[[], int],
+        claimed: Callable[[Sequence[Claim]], None],
+    ) -> None:
+        self._connect = connect
+        self._worker_id = worker_id
+        self._capabilities = list(capabilities)
+        self._lease = lease
+        self._clock = clock
+        self._slots = slots
+        self._claimed = claimed
+        self._connection: AsyncConnection[Any] | None = None
+        self._items: deque[Sent] = deque()
+        self._singles: deque[Sent] = deque()
+        self._asking: list[asyncio.Future[int]] = []
+        self._work = asyncio.Event()
+        self._is_hungry = True
+        self._is_closing = False
+        self.idle = asyncio.Event()
+        """Set when a claim brought less than there was room for; cleared when there is reason to ask again."""
+
+    def put(self, driver: Driver, item: Item) -> None:
+        """Send `item` with the next call; the answer goes to `driver.settled`."""
+        self._items.append((driver, item))
+        self._work.set()
+
+    def hunger(self) -> None:
+        """There is room for work, or word of it: ask with the next call."""
+        self._is_hungry = True
+        self.idle.clear()
+        self._work.set()
+
+    async def claim(self) -> int:
+        """Ask for work in a call that begins after this moment, and return how much it brought."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._asking.append(future)
+        self._work.set()
+        return await future
+
+    def close(self) -> None:
+        """Send what there is, claim nothing more, then end `run`."""
+        self._is_closing = True
+        self._work.set()
+
+    async def run(self) -> None:
+        """Send until closed and empty. Faults of the database are waited out; nothing that was put is dropped."""
+        self._work.set()
+        try:
+            while not (self._is_closing and not self._items and not self._singles):
+                await self._work.wait()
+                self._work.clear()
+                await self._flush()
+                if self._items or self._singles or self._asking:
+                    self._work.set()
+        finally:
+            for future in self._asking:
+                future.cancel()
+            if self._connection is not None:
+                await self._connection.close()
+
+    async def _flush(self) -> None:
+        batch = self._next_batch()
+        asking, self._asking = self._asking, []
+        wants = (self._is_hungry or bool(asking)) and not self._is_closing
+        slots = max(self._slots(), 0) if wants else 0
+        if wants:
+            self._is_hungry = False
+        claims: list[Claim] = []
+        if batch or slots:
+            try:
+                settled, claims = await self._send([item for _, item in batch], slots)
+            except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
+                await self._on_busy(batch, error)
+            except psycopg.OperationalError as error:
+                self._put_back(batch)
+                self._is_hungry = self._is_hungry or wants
+                await self._reconnect(error)
+            except psycopg.Error as error:
+                self._on_refused(batch, error)
+            else:
+                for (driver, item), answer in zip(batch, settled, strict=True):
+                    driver.settled(item, answer)
+                self._claimed(claims)
+        for future in asking:
+            if not future.done():
+                future.set_result(len(claims))
+        if wants and len(claims) < slots:
+            self.idle.set()
+        elif wants and slots and not self._is_hungry:
+            self.hunger()
+
+    def _next_batch(self) -> list[Sent]:
+        if self._singles:
+            return [self._singles.popleft()]
+        return [self._items.popleft() for _ in range(min(len(self._items), ITEMS_MAX))]
+
+    async def _send(self, items: Sequence[Item], slots: int) -> tuple[list[ItemAnswer], list[Claim]]:
+        if self._connection is None:
+            self._connection = await self._connect()
+        values = parameters(
+            self._worker_id, items, capabilities=self._capabilities, slots=slots, lease=self._lease
+        )
+        async with self._connection.cursor(row_factory=dict_row, binary=True) as cursor:
+            await cursor.execute(query("sdk_advance").encode(), values)
+            settled, claims = answers(await cursor.fetchall())
+        if settled:
+            self._clock.told(settled[0].now_at)
+        elif claims:
+            self._clock.told(claims[0].now_at)
+        return settled, claims
+
+    def _put_back(self, batch: Sequence[Sent]) -> None:
+        # Sent again as it was: if the first try did commit after all, the journal's head tells ("conflict").
+        self._items.extendleft(reversed(batch))
+
+    async def _on_busy(self, batch: Sequence[Sent], error: psycopg.Error) -> None:
+        """Somebody's long transaction holds a row of one item: the others shall not wait for it."""
+        log.debug("a call with %d items met a locked row: %s", len(batch), error)
+        self._singles.extend(batch)
+        if len(batch) == 1:
+            await asyncio.sleep(_BUSY_SECONDS)
+
+    def _on_refused(self, batch: Sequence[Sent], error: psycopg.Error) -> None:
+        """The database will not take something in this call, whoever else is in it."""
+        if len(batch) > 1:
+            self._singles.extend(batch)
+            return
+        for driver, _ in batch:
+            driver.refused(error)
+        if not batch:
+            log.error("worker %s: asking for work failed", self._worker_id, exc_info=error)
+
+    async def _reconnect(self, error: psycopg.Error) -> None:
+        log.warning("worker %s: the database cannot be reached (%s); trying again", self._worker_id, error)
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
+        pause = _RECONNECT_SECONDS_MIN
+        while True:
+            try:
+                self._connection = await self._connect()
+            except (psycopg.Error, OSError) as again:
+                log.debug("worker %s: still not reachable: %s", self._worker_id, again)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _RECONNECT_SECONDS_MAX)
+            else:
+                log.info("worker %s: connected again", self._worker_id)
+                return

@@ -1,0 +1,50 @@
+"""Source lines by number: the database numbers them once, and this process remembers."""
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from pgwf_sql.database import AsyncDatabase, Row, Statement
+
+Line = tuple[str, int]
+
+
+def _numbers(build: str, lines: Sequence[Line]) -> Statement[dict[Line, int]]:
+    def read(rows: Sequence[Row]) -> dict[Line, int]:
+        return {(row["file"], row["line"]): row["code"] for row in rows}
+
+    parameters = {"build": build, "files": [file for file, _ in lines], "lines": [line for _, line in lines]}
+    return Statement("journal_code_numbers", parameters, read, is_repeatable=True)
+
+
+class Lines:
+    """Answers at once for lines it has met; asks the database for the others, on a connection beside the hot one."""
+
+    def __init__(
+        self, database: AsyncDatabase, *, build: str, spawn: Callable[[Coroutine[Any, Any, None]], None]
+    ) -> None:
+        self._database = database
+        self._build = build
+        self._spawn = spawn
+        self._known: dict[Line, int] = {}
+        self._asked: set[Line] = set()
+        self._waiting: list[Callable[[], None]] = []
+
+    def numbers(self, lines: set[Line], then: Callable[[], None]) -> dict[Line, int] | None:
+        """The numbers of `lines`; None when one is not known yet: `then` is called when it is."""
+        missing = lines - self._known.keys()
+        if not missing:
+            return self._known
+        self._waiting.append(then)
+        if new := sorted(missing - self._asked):
+            self._asked |= missing
+            self._spawn(self._ask(new))
+        return None
+
+    async def _ask(self, lines: list[Line]) -> None:
+        try:
+            self._known |= await self._database.run(_numbers(self._build, lines))
+        finally:
+            self._asked -= set(lines)
+            waiting, self._waiting = self._waiting, []
+            for then in waiting:
+                then()

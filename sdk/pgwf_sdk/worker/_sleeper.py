@@ -1,0 +1,93 @@
+"""How a worker with nothing to do learns of work, without a query a second and without missing any.
+
+It says which needs it sleeps on, looks once more, and sleeps until it is notified or the poll is due. A transaction that
+had looked for sleepers before it saw the registration may still commit work afterwards: as long as a transaction older
+than the registration is open, the worker looks again after short, growing pauses.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from pgwf_sdk.worker._flusher import Flusher
+from pgwf_sql.database import AsyncDatabase, AsyncListener, Statement, read_nothing, read_value
+
+_PAUSE_SECONDS_MIN: Final = 0.005
+_PAUSE_SECONDS_MAX: Final = 0.25
+_JITTER: Final = 0.2  # Workers that were started together must not poll together for ever.
+
+
+def _register(listener: str, channels: Sequence[str]) -> Statement[str]:
+    return Statement(
+        "sdk_sleep_on", {"listener": listener, "channels": list(channels)}, lambda rows: str(read_value(rows)), True
+    )
+
+
+def _unregister(listener: str) -> Statement[None]:
+    return Statement("pgwf_wake_up", {"listener": listener}, read_nothing, is_repeatable=True)
+
+
+def _is_past(xid: str) -> Statement[bool]:
+    return Statement("sdk_horizon", {"xid": xid}, read_value, is_repeatable=True)
+
+
+def _channels_of(capabilities: Sequence[str]) -> Statement[list[str]]:
+    return Statement(
+        "sdk_channels",
+        {"channels": [f"need.{need}" for need in capabilities]},
+        lambda rows: [row["channel"] for row in rows],
+        True,
+    )
+
+
+class Sleeper:
+    """Makes the flusher ask for work when there may be some."""
+
+    def __init__(
+        self,
+        database: AsyncDatabase,
+        flusher: Flusher,
+        *,
+        worker_id: str,
+        capabilities: Sequence[str],
+        poll: timedelta,
+    ) -> None:
+        self._database = database
+        self._flusher = flusher
+        self._worker_id = worker_id
+        self._capabilities = capabilities
+        self._poll_seconds = poll.total_seconds()
+
+    async def run(self) -> None:
+        """Sleep and wake until cancelled."""
+        listener = AsyncListener(self._database)
+        channels = [f"need.{need}" for need in self._capabilities]
+        try:
+            physical = await self._database.run(_channels_of(self._capabilities))
+            async with listener.hear(physical) as bell:
+                while True:
+                    await self._flusher.idle.wait()
+                    xid = await self._database.run(_register(self._worker_id, channels))
+                    await self._until_work(bell, xid)
+                    await self._database.run(_unregister(self._worker_id))
+        finally:
+            with contextlib.suppress(Exception):
+                await self._database.run(_unregister(self._worker_id))
+            await listener.close()
+
+    async def _until_work(self, bell: asyncio.Event, xid: str) -> None:
+        pause = _PAUSE_SECONDS_MIN
+        is_past = False
+        while True:
+            bell.clear()
+            is_past = is_past or await self._database.run(_is_past(xid))
+            if await self._flusher.claim() or not self._flusher.idle.is_set():
+                return
+            seconds = self._poll_seconds * random.uniform(1 - _JITTER, 1) if is_past else pause
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await bell.wait()
+            pause = min(pause * 2, _PAUSE_SECONDS_MAX)

@@ -1,0 +1,156 @@
+"""Runs attempts of steps: async functions as tasks of the host loop, plain ones on threads."""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextvars import copy_context
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+
+from pgwf_sdk import _failure
+from pgwf_sdk._definition import Step
+from pgwf_sdk._errors import SerialisationError, StepTimeoutError
+from pgwf_sdk._step_context import StepContext, enter_step, leave_step
+from pgwf_sdk._telemetry import RunTrace
+from pgwf_sdk.replay import CallId, RunStep
+
+log = logging.getLogger("pgwf_sdk.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class StepReturned:
+    """The attempt succeeded; its result as it goes into the journal."""
+
+    payload: bytes | None
+    encoding: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepRaised:
+    """The attempt failed. `retry_in` is the pause before the next one; None: there is none, the step has failed."""
+
+    error: Exception
+    envelope: bytes
+    retry_in: timedelta | None
+
+
+StepResult = StepReturned | StepRaised
+
+
+class StepAttempt:
+    """One attempt that is running. Its result goes to `done`, on the host loop's thread, unless it was dropped."""
+
+    def __init__(
+        self,
+        command: RunStep,
+        *,
+        run_id: str,
+        number: int,
+        elapsed: timedelta,
+        trace: RunTrace,
+        threads: Executor,
+        done: Callable[[CallId, int, StepResult], None],
+    ) -> None:
+        self.command = command
+        self.number = number
+        self.context = StepContext(
+            attempt=number, idempotency_key=uuid5(NAMESPACE_OID, f"pgwf:{run_id}{command.id.key}")
+        )
+        self._elapsed = elapsed
+        self._trace = trace
+        self._threads = threads
+        self._done = done
+        self._is_dropped = False
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=command.id.key)
+
+    def drop(self) -> None:
+        """Nobody wants the result any more. An async step is cancelled; a plain one sees it in its `current_step()`."""
+        self._is_dropped = True
+        self.context.cancelled = True
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        step = self.command.step
+        started = asyncio.get_running_loop().time()
+        result: StepResult
+        try:
+            step.check_arguments(self.command.args, self.command.kwargs)
+        except TypeError as error:
+            result = StepRaised(error, _failure.describe(error), None)
+        else:
+            try:
+                payload, encoding = await self._bounded(step)
+                result = StepReturned(payload, encoding)
+            except SerialisationError as error:
+                result = StepRaised(error, _failure.describe(error), None)
+            except Exception as error:  # noqa: BLE001 - whatever a step raises is its result
+                spent = self._elapsed + timedelta(seconds=asyncio.get_running_loop().time() - started)
+                result = StepRaised(error, _failure.describe(error), self._pause(step, error, spent))
+        if not self._is_dropped:
+            self._done(self.command.id, self.number, result)
+
+    async def _bounded(self, step: Step[..., Any]) -> tuple[bytes | None, int]:
+        bounds = [bound for bound in (step.timeout, self._left(step)) if bound is not None]
+        seconds = max(min(bounds).total_seconds(), 0) if bounds else None
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                if step.is_async:
+                    return await self._call_async(step)
+                return await self._call_on_thread(step)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise StepTimeoutError(
+                f"step {step.name!r}: attempt {self.number} did not end within {seconds:g} s",
+                step=step.name,
+                attempt=self.number,
+            ) from None
+
+    async def _call_async(self, step: Step[..., Any]) -> tuple[bytes | None, int]:
+        token = enter_step(self.context)
+        try:
+            with self._trace.attempt(self.command.id.key, step.name, self.number):
+                value = await step.fn(*self.command.args, **self.command.kwargs)
+                return step.codec.encode(value, subject="result")
+        finally:
+            leave_step(token)
+
+    async def _call_on_thread(self, step: Step[..., Any]) -> tuple[bytes | None, int]:
+        def call() -> tuple[bytes | None, int]:
+            token = enter_step(self.context)
+            try:
+                with self._trace.attempt(self.command.id.key, step.name, self.number):
+                    value = step.fn(*self.command.args, **self.command.kwargs)
+                    return step.codec.encode(value, subject="result")
+            finally:
+                leave_step(token)
+
+        future = asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, call)
+        try:
+            # A thread cannot be stopped: when time is up, its result goes nowhere.
+            return await asyncio.shield(future)
+        finally:
+            if not future.done():
+                self.context.cancelled = True
+                future.add_done_callback(_swallow)
+
+    def _left(self, step: Step[..., Any]) -> timedelta | None:
+        return None if step.total_timeout is None else step.total_timeout - self._elapsed
+
+    def _pause(self, step: Step[..., Any], error: Exception, spent: timedelta) -> timedelta | None:
+        pause = step.retry.delay_after(self.number, error, random.SystemRandom())
+        bounds = [bound for bound in (step.total_timeout, step.retry.max_elapsed) if bound is not None]
+        if pause is None or (bounds and spent + pause >= min(bounds)):
+            return None
+        return pause
+
+
+def _swallow(future: "asyncio.Future[Any]") -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        if (error := future.exception()) is not None:
+            log.info("an abandoned attempt of a step ended with %s: %s", type(error).__name__, error)

@@ -1,0 +1,157 @@
+"""The worker's second heart: a thread with a connection of its own that keeps leases alive whatever the loop is doing.
+
+It also sweeps (ended leases, due timers) and reports the worker's state. A step that computes for minutes, or a workflow
+that blocks the loop, therefore loses no lease.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import psycopg
+
+from pgwf_sql.database import Database, Statement, execute
+from pgwf_sql.database import Row
+
+log = logging.getLogger("pgwf_sdk.worker")
+
+SWEEP_SECONDS_MIN: Final = 0.05
+_RECONNECT_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A lease to keep alive, and how far its holder has read the run's inbox."""
+
+    n: int
+    lease_id: UUID
+    inbox_seen: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a holder should know of its lease."""
+
+    n: int
+    lost: bool
+    unread: bool
+    cancel: bool
+    paused: bool
+
+
+def _keepalive(worker_id: str, held: Sequence[Held], lease: timedelta) -> Statement[list[Kept]]:
+    parameters = {
+        "worker_id": worker_id,
+        "n": [one.n for one in held],
+        "lease_ids": [one.lease_id for one in held],
+        "inbox_seen": [one.inbox_seen for one in held],
+        "lease_seconds": lease.total_seconds(),
+    }
+    return Statement("sdk_keepalive", parameters, lambda rows: [Kept(**row) for row in rows], is_repeatable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Tending:
+    """What a round of tending found: seconds until something is due (None: nothing is), and whether to drain."""
+
+    due_seconds: float | None
+    is_draining: bool
+
+
+def _tend(worker_id: str, capabilities: Sequence[str], build: str, slots: int, used: int) -> Statement[Tending]:
+    def read(rows: Sequence[Row]) -> Tending:
+        (row,) = rows
+        return Tending(row["due_seconds"], row["is_draining"])
+
+    parameters = {
+        "worker_id": worker_id,
+        "capabilities": list(capabilities),
+        "build": build,
+        "slots": slots,
+        "slots_used": used,
+    }
+    return Statement("sdk_tend", parameters, read, is_repeatable=True)
+
+
+class Tender(threading.Thread):
+    """Tends until stopped; faults of the database are waited out."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        worker_id: str,
+        capabilities: Sequence[str],
+        build: str,
+        slots: int,
+        lease: timedelta,
+        held: Callable[[], Sequence[Held]],
+        kept: Callable[[Sequence[Kept]], None],
+        drain: Callable[[], None],
+    ) -> None:
+        super().__init__(name="pgwf-tender", daemon=True)
+        self._database = database
+        self._worker_id = worker_id
+        self._capabilities = capabilities
+        self._build = build
+        self._slots = slots
+        self._lease = lease
+        self._held = held
+        self._kept = kept
+        self._drain = drain
+        self._interval_seconds = lease.total_seconds() / 3
+        self._due_seconds = self._interval_seconds
+        self._roused = threading.Condition()
+        self._is_stopped = False
+        self._is_roused = False
+
+    def due_in(self, seconds: float) -> None:
+        """Something falls due in `seconds`: sweep by then. Safe from any thread."""
+        with self._roused:
+            if seconds < self._due_seconds:
+                self._due_seconds = max(seconds, SWEEP_SECONDS_MIN)
+                self._is_roused = True
+                self._roused.notify_all()
+
+    def stop(self) -> None:
+        """End the thread and wait for it."""
+        with self._roused:
+            self._is_stopped = True
+            self._roused.notify_all()
+        self.join()
+
+    def run(self) -> None:
+        while not self._is_stopped:
+            try:
+                with self._database.connect() as connection:
+                    self._tend(connection)
+            except psycopg.Error as error:
+                log.warning("worker %s: its leases cannot be kept alive just now: %s", self._worker_id, error)
+                self._wait(_RECONNECT_SECONDS)
+
+    def _tend(self, connection: psycopg.Connection[Any]) -> None:
+        while not self._is_stopped:
+            held = self._held()
+            if held:
+                self._kept(execute(connection, _keepalive(self._worker_id, held, self._lease)))
+            found = execute(
+                connection, _tend(self._worker_id, self._capabilities, self._build, self._slots, len(held))
+            )
+            if found.is_draining:
+                self._drain()
+            due = self._interval_seconds if found.due_seconds is None else found.due_seconds
+            self._wait(min(max(due, SWEEP_SECONDS_MIN), self._interval_seconds))
+
+    def _wait(self, seconds: float) -> None:
+        """Wait so long, or less when `due_in` says so."""
+        with self._roused:
+            self._due_seconds = seconds
+            while not self._is_stopped:
+                self._is_roused = False
+                self._roused.wait(self._due_seconds)
+                if not self._is_roused:
+                    return

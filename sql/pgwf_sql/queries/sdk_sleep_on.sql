@@ -1,0 +1,1 @@
+select pgwf.sleep_on(p_listener => %(listener)s::text, p_channels => %(channels)s::text[])::text as xid

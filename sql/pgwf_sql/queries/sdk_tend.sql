@@ -1,0 +1,10 @@
+select
+  pgwf.worker_heartbeat(
+    p_worker_id => %(worker_id)s::text,
+    p_capabilities => %(capabilities)s::text[],
+    p_build => %(build)s::text,
+    p_slots => %(slots)s::int,
+    p_slots_used => %(slots_used)s::int
+  ) as is_draining,
+  pgwf.sweep(p_worker_id => %(worker_id)s::text) as moved,
+  extract(epoch from pgwf.next_wakeup(%(capabilities)s::text[]) - pgwf._now())::double precision as due_seconds
