@@ -5,9 +5,13 @@ Functions take a client, or a psycopg connection whose transaction they join, an
 They read the database only, so they work while every worker is down.
 """
 
+from pgwf_sdk.ops._decisions import DecisionError, DecisionForm, Field, Variant
+from pgwf_sdk.ops._failures import Failure, failure_of
 from pgwf_sdk.ops._filters import FilterError, RunFilter, parse_duration, parse_filter
 from pgwf_sdk.ops._folding import fold_equal_rows
 from pgwf_sdk.ops._queries import (
+    OPEN_TASK_STATES,
+    get_ending,
     get_run,
     get_task,
     list_children,
@@ -24,6 +28,7 @@ from pgwf_sdk.ops._rows import (
     STATUSES,
     Activation,
     Attempt,
+    Ending,
     JournalEntry,
     NeedSummary,
     OpenCall,
@@ -37,15 +42,24 @@ from pgwf_sdk.ops._timeline import build_timeline
 from pgwf_sdk.ops._timeline_calls import Facts
 from pgwf_sdk.ops._timeline_rows import BUSY_LOOKS, Look, RowState, Segment, Timeline, TimelineRow
 from pgwf_sdk.ops._timescale import Fold, TimeScale, scale_of, time_scale
+from pgwf_sdk.ops._why import COUNT_MAX
 from pgwf_sdk.ops._wording import count_words, duration_words, short_duration_words
+from pgwf_sdk.ops._writes import decide_json, signal_json, start_from_json
 
 __all__ = [
     "BUSY_LOOKS",
+    "COUNT_MAX",
     "FINAL_STATUSES",
+    "OPEN_TASK_STATES",
     "STATUSES",
     "Activation",
     "Attempt",
+    "DecisionError",
+    "DecisionForm",
+    "Ending",
     "Facts",
+    "Failure",
+    "Field",
     "FilterError",
     "Fold",
     "JournalEntry",
@@ -63,11 +77,15 @@ __all__ = [
     "TimeScale",
     "Timeline",
     "TimelineRow",
+    "Variant",
     "WorkerSummary",
     "build_timeline",
     "count_words",
+    "decide_json",
     "duration_words",
+    "failure_of",
     "fold_equal_rows",
+    "get_ending",
     "get_run",
     "get_task",
     "list_children",
@@ -80,6 +98,8 @@ __all__ = [
     "read_journal",
     "scale_of",
     "short_duration_words",
+    "signal_json",
+    "start_from_json",
     "time_scale",
     "timeline",
     "why_not_running",

@@ -2,20 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 
-from pgwf_sql.database import execute
-
 from pgwf_sdk._errors import InvalidArgumentError, RunNotFoundError, TaskNotFoundError
 from pgwf_sdk.ops import _statements
 from pgwf_sdk.ops._filters import RunFilter
-from pgwf_sdk.ops._rows import JournalEntry, NeedSummary, RunPage, RunSummary, TaskSummary, WorkerSummary
+from pgwf_sdk.ops._rows import Ending, JournalEntry, NeedSummary, RunPage, RunSummary, TaskSummary, WorkerSummary
 from pgwf_sdk.ops._source import Connection, Source, borrowed, run
 from pgwf_sdk.ops._timeline import build_timeline
 from pgwf_sdk.ops._timeline_calls import Facts
 from pgwf_sdk.ops._timeline_rows import Timeline
 from pgwf_sdk.ops._why import Situation, why_sentence
+from pgwf_sql.database import execute
 
 ID_PREFIX_CHARACTERS_MIN = 6
 """A shorter beginning of an id is not taken for the id: what is unique today may not be tomorrow."""
+
+OPEN_TASK_STATES = ("open", "claimed")
+"""States of a human task that nobody has decided."""
 
 TIMELINE_ENTRIES_MAX = 5000
 """A timeline is drawn from the first so many entries."""
@@ -23,7 +25,6 @@ TIMELINE_ENTRIES_MAX = 5000
 _JOURNAL_PAGE_ROWS = 1000
 _CHILDREN_MAX = 1000
 _OPEN_CALLS_MAX = 1000
-_OPEN_STATES = ("open", "claimed")
 
 
 def get_run(source: Source, run_id: str) -> RunSummary:
@@ -32,6 +33,16 @@ def get_run(source: Source, run_id: str) -> RunSummary:
     """
     with borrowed(source) as connection:
         return _run(connection, run_id)
+
+
+def get_ending(source: Source, run_id: str) -> Ending:
+    """How far the run with exactly this id is, and the JSON of its result or error once it is over."""
+    with borrowed(source) as connection:
+        _run(connection, run_id)
+        ending = execute(connection, _statements.ending_statement(run_id))
+        if ending is None:
+            raise RunNotFoundError(f"run {run_id!r} was removed by retention just now")
+        return ending
 
 
 def list_runs(
@@ -89,7 +100,7 @@ def why_not_running(source: Source, run_id: str) -> str:
                 run=summary,
                 around=around,
                 open_calls=execute(connection, _statements.open_calls_statement(summary.n, limit=_OPEN_CALLS_MAX)),
-                open_tasks=_tasks_of_run(connection, summary.n, _OPEN_STATES),
+                open_tasks=_tasks_of_run(connection, summary.n, OPEN_TASK_STATES),
             )
         )
 
@@ -97,7 +108,7 @@ def why_not_running(source: Source, run_id: str) -> str:
 def list_tasks(
     source: Source,
     *,
-    states: Sequence[str] | None = _OPEN_STATES,
+    states: Sequence[str] | None = OPEN_TASK_STATES,
     need: str | None = None,
     holder: str | None = None,
     is_overdue: bool = False,

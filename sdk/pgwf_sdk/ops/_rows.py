@@ -82,6 +82,16 @@ class JournalEntry(Struct, frozen=True, kw_only=True):
         return self.phase in {"completed", "failed", "timed_out", "cancelled"}
 
 
+class Ending(Struct, frozen=True, kw_only=True):
+    """How far a run is. `payload` is the JSON text of its result, or of its error, once it is over."""
+
+    run_id: str
+    status: str
+    payload: str | None
+    encoding: int
+    finished_at: datetime | None
+
+
 class OpenCall(Struct, frozen=True, kw_only=True):
     """A call the journal opened and nothing has resolved yet: a timer, a wait, a child, a human task."""
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import msgspec
 import psycopg
 from msgspec import Struct
+
 from pgwf_sql.database import Row, Statement, execute
 
 T = TypeVar("T")

@@ -5,12 +5,11 @@ them.
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from pgwf_sql.database import Row, Statement, read_value
-
 from pgwf_sdk.ops._filters import RunFilter
 from pgwf_sdk.ops._rows import (
     Activation,
     Attempt,
+    Ending,
     JournalEntry,
     NeedSummary,
     OpenCall,
@@ -21,6 +20,7 @@ from pgwf_sdk.ops._rows import (
 )
 from pgwf_sdk.ops._source import read_all, read_first
 from pgwf_sdk.ops._why import COUNT_MAX, Circumstances
+from pgwf_sql.database import Row, Statement, read_value
 
 PAGE_ROWS_MAX = 1000
 """Rows one answer has at most; ask again with the last one's position."""
@@ -32,6 +32,11 @@ WORKER_LIVE_SECONDS = 30.0
 def run_statement(run_id: str) -> Statement[RunSummary | None]:
     """The run with exactly this id."""
     return Statement("ops_run", {"run_id": run_id}, read_first(RunSummary), is_repeatable=True)
+
+
+def ending_statement(run_id: str) -> Statement[Ending | None]:
+    """How far a run is, and what it returned if it is over."""
+    return Statement("ops_ending", {"run_id": run_id}, read_first(Ending), is_repeatable=True)
 
 
 def run_ids_statement(prefix: str, *, limit: int) -> Statement[tuple[str, ...]]:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from pgwf_sdk.ops._failures import failure_of
 from pgwf_sdk.ops._rows import Activation, Attempt, JournalEntry, RunSummary, TaskSummary
 from pgwf_sdk.ops._timeline_rows import Look, RowState, Segment, TimelineRow
 from pgwf_sdk.ops._wording import count_words, duration_words
@@ -250,6 +251,7 @@ def _row_of_attempts(
     start = starts.last_event(scope)
     failed_until = max(start, min(last.next_at or facts.ended_at, facts.ended_at))
     left = (last.next_at - facts.asked_at).total_seconds() if last.next_at else 0.0
+    failure = failure_of(last.error)
     when = f"in {duration_words(left)}" if left > 0 else "now"
     note = f"{count_words(last.number, 'failed attempt')}, next {when}"
     return TimelineRow(
@@ -261,7 +263,7 @@ def _row_of_attempts(
         label=name,
         state=RowState.OPEN,
         segments=(Segment(start, failed_until, Look.FAILED),),
-        note=f"{note}: {last.error}" if last.error else note,
+        note=f"{note}: {failure.line()}" if failure else note,
     )
 
 

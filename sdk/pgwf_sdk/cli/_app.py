@@ -1,0 +1,107 @@
+"""The root command: which commands there are, and how any of them ends."""
+
+import errno
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+import click
+
+from pgwf_sdk.cli._exit import CliError, ExitCode, as_cli_error
+from pgwf_sdk.cli._output import talk
+from pgwf_sdk.cli._session import Session, output_options
+
+# Command, its one-line help, and the module that has it: help must not import them.
+_COMMANDS = MappingProxyType(
+    {
+        "dev": ("An embedded PostgreSQL, the schema and a worker, all in one; Ctrl-C stops them.", "_dev"),
+        "migrate": ("Install or upgrade the schema.", "_migrate"),
+        "worker": ("Run workers, and see which there are.", "_worker"),
+        "needs": ("What is asked for, and how many workers offer it.", "_worker"),
+        "start": ("Start a run.", "_control"),
+        "list": ("List runs, newest first.", "_runs"),
+        "show": ("Show a run: its timeline, its journal, or why it is not running.", "_runs"),
+        "why": ("Say what a run waits for and what to do about it.", "_runs"),
+        "result": ("Print what a run returned.", "_runs"),
+        "signal": ("Send a run a signal.", "_control"),
+        "cancel": ("Ask runs to stop; their code may clean up.", "_control"),
+        "terminate": ("Stop runs at once, without running any more of their code.", "_control"),
+        "pause": ("Keep runs from being worked on.", "_control"),
+        "resume": ("Let paused or blocked runs go on.", "_control"),
+        "retry": ("Run a failed run again from where it failed.", "_control"),
+        "human": ("See, claim and decide the questions runs put to people.", "_human"),
+        "version": ("Print the version.", "_version"),
+    }
+)
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"pgwf_sdk.cli.{_COMMANDS[cmd_name][1]}")
+        command: click.Command = module.COMMANDS[cmd_name]
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (text, _) in _COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "obj": None})
+@click.version_option(package_name="pgwf", prog_name="pgwf")
+@output_options
+@click.pass_context
+def pgwf(context: click.Context) -> None:
+    """Durable Python functions on PostgreSQL: run workers, start runs, look at them, answer what they ask."""
+    context.ensure_object(Session)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and end the process; `arguments` default to those of the process."""
+    sys.exit(run_command(arguments))
+
+
+def run_command(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code. Only errors of pgwf itself pass as exceptions."""
+    try:
+        code: Any = pgwf.main(
+            args=None if arguments is None else list(arguments), prog_name="pgwf", standalone_mode=False
+        )
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except CliError as error:
+        return _report(error)
+    except (click.Abort, KeyboardInterrupt):
+        return int(ExitCode.INTERRUPTED)
+    except OSError as error:
+        if error.errno != errno.EPIPE:
+            raise
+        return _silence()
+    except Exception as error:
+        known = as_cli_error(error)
+        if known is None:
+            raise
+        return _report(known)
+    return code if isinstance(code, int) else int(ExitCode.OK)
+
+
+def _report(error: CliError) -> int:
+    talk(f"pgwf: {error}")
+    return int(error.code)
+
+
+def _silence() -> int:
+    """The reader of stdout has gone: say nothing, not even when the interpreter flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return int(ExitCode.BROKEN_PIPE)

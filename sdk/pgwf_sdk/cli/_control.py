@@ -1,0 +1,204 @@
+"""Acting on runs: `pgwf start`, `signal`, `cancel`, `terminate`, `pause`, `resume` and `retry`."""
+
+import sys
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import click
+import msgspec
+
+from pgwf_sdk import ops
+from pgwf_sdk.cli._exit import CliError, ExitCode, code_of
+from pgwf_sdk.cli._output import talk, write_object
+from pgwf_sdk.cli._parameters import assembled, parse_parameters, read_input
+from pgwf_sdk.cli._results import print_result, wait_until_over
+from pgwf_sdk.cli._session import dsn_option, output_options, session
+from pgwf_sdk.cli._text import printable
+
+IDS_MAX = 10_000
+"""Ids one command takes from standard input."""
+
+
+@click.command("start")
+@click.argument("workflow", metavar="WORKFLOW|MODULE:WORKFLOW")
+@click.option("-P", "parameters", multiple=True, metavar="NAME=TEXT|NAME:=JSON", help="One argument; repeatable.")
+@click.option("-i", "--input", "input_", metavar="JSON|@FILE|-", help="All arguments: an object, or a list in order.")
+@click.option("--id", "run_id", help="Id of the run (default: a new one). Starting twice with one id is starting once.")
+@click.option("--need", help="What a worker must offer, if WORKFLOW is given by name and no run of it exists yet.")
+@click.option("--priority", type=click.IntRange(1, 4), default=3, show_default=True, help="1 is most urgent.")
+@click.option("--wait", is_flag=True, help="Wait for the end and print the result.")
+@click.option("--timeout", metavar="DURATION", help="Wait no longer than this, such as 30s or 5m.")
+@output_options
+def start(
+    workflow: str,
+    parameters: tuple[str, ...],
+    input_: str | None,
+    run_id: str | None,
+    need: str | None,
+    priority: int,
+    wait: bool,
+    timeout: str | None,
+) -> int:
+    """Start a run and print its id.
+
+    With MODULE:WORKFLOW the arguments are checked against the function before anything is started; with the bare name
+    of a workflow nothing of it need be installed here, and the worker checks them.
+    """
+    args, kwargs = _arguments(parameters, input_)
+    patience = ops.parse_duration(timeout) if timeout is not None else None
+    if ":" in workflow:
+        started_id, is_new = _start_call(workflow, args, kwargs, run_id=run_id, priority=priority)
+    else:
+        from pgwf_sdk._client._identity import new_run_id
+
+        started_id = run_id or new_run_id()
+        payload = msgspec.json.encode({"args": args, "kwargs": kwargs})
+        is_new = ops.start_from_json(
+            session().client, workflow, payload, run_id=started_id, need=need, priority=priority, by=session().user
+        )
+    talk(f"started run {started_id}" if is_new else f"run {started_id} had been started with this input before")
+    if wait or patience is not None:
+        wait_until_over(started_id, patience)
+        return print_result(started_id)
+    write_object("pgwf.run/1", ops.get_run(session().client, started_id), text=printable(started_id), id_=started_id)
+    return int(ExitCode.OK)
+
+
+@click.command("signal")
+@click.argument("run_id", metavar="ID")
+@click.argument("name")
+@click.option("-P", "parameters", multiple=True, metavar="NAME=TEXT|NAME:=JSON", help="One field; repeatable.")
+@click.option("-i", "--input", "input_", metavar="JSON|@FILE|-", help="The whole value.")
+@click.option("--dedup-id", help="A second signal to the run with the same one is ignored.")
+@dsn_option
+def signal(run_id: str, name: str, parameters: tuple[str, ...], input_: str | None, dedup_id: str | None) -> None:
+    """Send the signal NAME to a run; it keeps until the run asks for it."""
+    if parameters and input_ is not None:
+        raise click.UsageError("-P and -i exclude each other")
+    payload = read_input(input_) or msgspec.json.encode(assembled(parse_parameters(parameters)) or None)
+    run = ops.get_run(session().client, run_id)
+    is_new = ops.signal_json(session().client, run.run_id, name, payload, dedup_id=dedup_id)
+    talk(f"sent {name} to run {run.run_id}" if is_new else f"run {run.run_id} had this {name} before; nothing was sent")
+
+
+def _id_command(name: str, doc: str, *, reason: bool, act: Callable[[str, str | None], str]) -> click.Command:
+    """A command that does one thing to each id it is given, and goes on to the next when one cannot be done."""
+
+    def callback(run_ids: tuple[str, ...], **options: str | None) -> int:
+        from pgwf_sdk._errors import PgwfError
+
+        first_failure = ExitCode.OK
+        for run_id in _ids(run_ids):
+            try:
+                run = ops.get_run(session().client, run_id)
+                talk(f"run {run.run_id}: {act(run.run_id, options.get('reason'))}")
+            except PgwfError as error:
+                talk(f"run {run_id}: {error}")
+                first_failure = first_failure or code_of(error)
+        return int(first_failure)
+
+    command: Any = callback
+    if reason:
+        command = click.option("--reason", help="Why; it is recorded.")(command)
+    command = click.argument("run_ids", metavar="ID...", nargs=-1, required=True)(command)
+    return click.command(name, help=doc)(dsn_option(command))
+
+
+def _cancel(run_id: str, reason: str | None) -> str:
+    answer = session().client.cancel(run_id, reason=reason, by=session().user)
+    return {"requested": "asked to stop", "already_requested": "was asked to stop before"}.get(
+        answer, f"was over already: {answer}"
+    )
+
+
+def _terminate(run_id: str, reason: str | None) -> str:
+    return session().client.terminate(run_id, reason=reason, by=session().user)
+
+
+def _pause(run_id: str, _reason: str | None) -> str:
+    session().client.pause(run_id, by=session().user)
+    return ops.get_run(session().client, run_id).status
+
+
+def _resume(run_id: str, _reason: str | None) -> str:
+    session().client.resume(run_id, by=session().user)
+    return ops.get_run(session().client, run_id).status
+
+
+def _retry(run_id: str, _reason: str | None) -> str:
+    retried_id = session().client.retry(run_id, by=session().user).run_id
+    click.echo(printable(retried_id))
+    return f"goes on as {retried_id}"
+
+
+def _ids(run_ids: Sequence[str]) -> list[str]:
+    """The ids; `-` stands for those on standard input, one a line."""
+    found: list[str] = []
+    for run_id in run_ids:
+        if run_id == "-":
+            found += [line.strip() for _, line in zip(range(IDS_MAX), sys.stdin, strict=False) if line.strip()]
+        else:
+            found.append(run_id)
+    return found
+
+
+def _arguments(parameters: Sequence[str], input_: str | None) -> tuple[list[Any], dict[str, Any]]:
+    """The positional and the named arguments of a workflow."""
+    given = read_input(input_)
+    if given is None:
+        return [], assembled(parse_parameters(parameters))
+    value = msgspec.json.decode(given)
+    if isinstance(value, list) and not parameters:
+        return value, {}
+    if not isinstance(value, dict):
+        raise CliError(
+            "-i: expected a JSON object with the arguments by name, or (without -P) a list of them in order",
+            ExitCode.INVALID_INPUT,
+        )
+    return [], {**value, **assembled(parse_parameters(parameters))}
+
+
+def _start_call(
+    reference: str, args: list[Any], kwargs: dict[str, Any], *, run_id: str | None, priority: int
+) -> tuple[str, bool]:
+    """Start a workflow that can be imported here: its arguments are turned into what the function declares."""
+    from pgwf_sdk._errors import SerialisationError, UndecodableError
+    from pgwf_sdk.cli._load import workflow_of
+
+    workflow = workflow_of(reference)
+    try:
+        typed_args, typed_kwargs = workflow.decode_call(msgspec.json.encode({"args": args, "kwargs": kwargs}))
+        call = workflow(*typed_args, **typed_kwargs)
+        run = session().client.start(call, run_id=run_id, priority=priority)
+    except (UndecodableError, SerialisationError, TypeError) as error:
+        raise CliError(str(error), ExitCode.INVALID_INPUT) from error
+    return run.run_id, run.created
+
+
+COMMANDS = MappingProxyType(
+    {
+        "start": start,
+        "signal": signal,
+        "cancel": _id_command(
+            "cancel",
+            "Ask runs to stop: their code sees RunCancelled and may clean up. `-` reads ids from standard input.",
+            reason=True,
+            act=_cancel,
+        ),
+        "terminate": _id_command(
+            "terminate", "Stop runs at once: none of their code runs any more.", reason=True, act=_terminate
+        ),
+        "pause": _id_command(
+            "pause", "Keep runs from being worked on; a step under way ends and is recorded.", reason=False, act=_pause
+        ),
+        "resume": _id_command("resume", "Let paused or blocked runs go on.", reason=False, act=_resume),
+        "retry": _id_command(
+            "retry",
+            "Run failed, cancelled or terminated runs again, each as a new run that takes over what was recorded "
+            "before the failure. Prints the new ids.",
+            reason=False,
+            act=_retry,
+        ),
+    }
+)

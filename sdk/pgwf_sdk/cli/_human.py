@@ -1,0 +1,195 @@
+"""Questions to people: `pgwf human list`, `show`, `claim`, `release` and `decide`."""
+
+from collections.abc import Callable
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from pgwf_sdk import ops
+from pgwf_sdk.cli._exit import CliError, ExitCode
+from pgwf_sdk.cli._output import talk, write_object, write_rows
+from pgwf_sdk.cli._parameters import assembled, parse_parameters, read_input
+from pgwf_sdk.cli._session import output_options, session
+from pgwf_sdk.cli._text import printable
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SUBJECT_CHARACTERS_MAX = 20_000
+
+
+def _as_option(command: F) -> F:
+    return click.option("--as", "name", metavar="NAME", help="Who acts (default: PGWF_USER, else your account).")(
+        command
+    )
+
+
+@click.group("human", context_settings={"help_option_names": ["-h", "--help"]})
+def human() -> None:
+    """See, claim and decide the questions runs put to people."""
+
+
+@human.command("list")
+@click.option("--need", help="Only tasks that ask for this, such as human.review.")
+@click.option("--mine", is_flag=True, help="Only those you hold.")
+@click.option("--overdue", is_flag=True, help="Only those past their due time.")
+@click.option("--all", "with_decided", is_flag=True, help="Decided, expired and cancelled ones too.")
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@_as_option
+@output_options
+def list_command(need: str | None, mine: bool, overdue: bool, with_decided: bool, limit: int, name: str | None) -> None:
+    """List tasks, the one due first on top."""
+    tasks = ops.list_tasks(
+        session().client,
+        states=None if with_decided else ops.OPEN_TASK_STATES,
+        need=need,
+        holder=(name or session().user) if mine else None,
+        is_overdue=overdue,
+        limit=limit,
+    )
+    write_rows(
+        "pgwf.task/1",
+        tasks,
+        columns={
+            "task": lambda task: task.task_id,
+            "title": lambda task: task.title or task.name,
+            "need": lambda task: task.need,
+            "status": lambda task: task.state,
+            "holder": lambda task: task.decided_by or task.holder or "",
+            "due": lambda task: _when(task.due_at),
+            "opened": lambda task: _when(task.created_at),
+        },
+        id_of=lambda task: task.task_id,
+        empty="no task is open",
+    )
+
+
+@human.command("show")
+@click.argument("task_id", metavar="TASK")
+@output_options
+def show(task_id: str) -> None:
+    """Show a task: what it is about, and each way to decide it with the fields it takes."""
+    task = ops.get_task(session().client, task_id)
+    write_object("pgwf.task/1", task, text=_description(task), id_=task.task_id)
+
+
+@human.command("claim")
+@click.argument("task_id", metavar="TASK")
+@click.option("--for", "duration", default="4h", show_default=True, metavar="DURATION", help="How long you keep it.")
+@_as_option
+@output_options
+def claim(task_id: str, duration: str, name: str | None) -> None:
+    """Take a task, so that nobody else decides it meanwhile."""
+    task = ops.get_task(session().client, task_id)
+    until = session().client.human.claim(task.task_id, by=name or session().user, duration=ops.parse_duration(duration))
+    talk(f"task {task.task_id} is yours until {_when(until)}")
+    write_object("pgwf.task/1", ops.get_task(session().client, task.task_id), text=_description(task), id_=task.task_id)
+
+
+@human.command("release")
+@click.argument("task_id", metavar="TASK")
+@_as_option
+@output_options
+def release(task_id: str, name: str | None) -> None:
+    """Give a task back undecided."""
+    task = ops.get_task(session().client, task_id)
+    session().client.human.release(task.task_id, by=name or session().user)
+    talk(f"task {task.task_id} is open again")
+
+
+@human.command("decide")
+@click.argument("task_id", metavar="TASK")
+@click.argument("variant", metavar="[VARIANT]", required=False)
+@click.option("-P", "parameters", multiple=True, metavar="FIELD=TEXT|FIELD:=JSON", help="One field; repeatable.")
+@click.option("-i", "--input", "input_", metavar="JSON|@FILE|-", help="The whole decision as JSON, without VARIANT.")
+@_as_option
+@output_options
+def decide(
+    task_id: str, variant: str | None, parameters: tuple[str, ...], input_: str | None, name: str | None
+) -> None:
+    """Decide a task: VARIANT is one of those that `pgwf human show` lists, -P gives its fields.
+
+    A task that nobody holds is claimed and decided in one. Nothing is sent unless the decision fits.
+    """
+    task = ops.get_task(session().client, task_id)
+    decision = _decision(task, variant, parameters, input_)
+    ops.decide_json(session().client, task.task_id, decision, by=name or session().user)
+    talk(f"task {task.task_id} is decided; run {task.run_id} goes on")
+    if session().form != "table":
+        decided = ops.get_task(session().client, task.task_id)
+        write_object("pgwf.task/1", decided, text="", id_=task.task_id)
+
+
+def _decision(
+    task: ops.TaskSummary, variant_name: str | None, parameters: tuple[str, ...], input_: str | None
+) -> bytes:
+    """The decision as JSON, checked against the task's schema. CliError (invalid input) names the field at fault."""
+    form = ops.DecisionForm(task.decision_schema or "{}")
+    whole = read_input(input_)
+    if whole is not None and (parameters or variant_name is not None):
+        raise click.UsageError("-i gives the whole decision; give neither VARIANT nor -P with it")
+    try:
+        if whole is not None:
+            return msgspec.json.encode(form.check(msgspec.json.decode(whole)))
+        variant = form.variant(_chosen(form, task, variant_name))
+        return msgspec.json.encode(form.build(variant, assembled(parse_parameters(parameters))))
+    except ops.DecisionError as error:
+        raise CliError(
+            f"task {task.task_id}: {error}; `pgwf human show {task.task_id}` lists what it takes",
+            ExitCode.INVALID_INPUT,
+        ) from error
+
+
+def _chosen(form: ops.DecisionForm, task: ops.TaskSummary, name: str | None) -> str:
+    if name is not None:
+        return name
+    if len(form.variants) == 1:
+        return form.variants[0].name
+    names = ", ".join(variant.name for variant in form.variants)
+    raise CliError(f"task {task.task_id}: say how to decide it: one of {names}", ExitCode.USAGE)
+
+
+def _description(task: ops.TaskSummary) -> str:
+    lines = [
+        f"{task.title or task.name}",
+        f"  task    {task.task_id}",
+        f"  run     {task.run_id}",
+        f"  need    {task.need}",
+        f"  state   {task.state}{f' by {task.decided_by or task.holder}' if task.decided_by or task.holder else ''}",
+        f"  opened  {_when(task.created_at)}",
+    ]
+    lines += [f"  due     {_when(task.due_at)}"] if task.due_at else []
+    lines += [f"  expires {_when(task.expires_at)}"] if task.expires_at else []
+    lines += ["", "Subject:", _indented(task.subject)] if task.subject else []
+    lines += ["", "Decision:", _indented(task.decision)] if task.decision else _ways(task)
+    return printable("\n".join(lines), keep_layout=True)
+
+
+def _ways(task: ops.TaskSummary) -> list[str]:
+    lines = ["", "Decide with:"]
+    for variant in ops.DecisionForm(task.decision_schema or "{}").variants:
+        fields = " ".join(
+            f"-P {field.name}=…" if field.is_required else f"[-P {field.name}=…]" for field in variant.fields
+        )
+        lines.append(f"  pgwf human decide {task.task_id} {variant.name} {fields}".rstrip())
+        lines += [f"      {variant.help}"] if variant.help else []
+        lines += [
+            f"      {field.name}: {field.type}{f' - {field.title}' if field.title else ''}" for field in variant.fields
+        ]
+    return lines
+
+
+def _indented(json_text: str) -> str:
+    shown = msgspec.json.format(json_text, indent=2)
+    if len(shown) > _SUBJECT_CHARACTERS_MAX:
+        shown = f"{shown[:_SUBJECT_CHARACTERS_MAX]}\n… cut; -o json has all of it"
+    return "\n".join(f"  {line}" for line in shown.splitlines())
+
+
+def _when(instant: datetime | None) -> str:
+    return instant.strftime("%Y-%m-%d %H:%M UTC") if instant is not None else ""
+
+
+COMMANDS = MappingProxyType({"human": human})

@@ -1,0 +1,96 @@
+"""Workflows found in the user's modules."""
+
+import importlib
+import importlib.util
+import os
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from pgwf_sdk.cli._exit import CliError, ExitCode
+
+if TYPE_CHECKING:
+    from pgwf_sdk._definition import Workflow
+
+
+def workflows_of(reference: str) -> "list[Workflow[..., Any]]":
+    """The workflows of `module`, or the one or the list of `module:attribute`. CliError when there is none."""
+    from pgwf_sdk._definition import Workflow
+
+    module_name, colon, attribute = reference.partition(":")
+    module = load_module(module_name)
+    if not colon:
+        found = [value for value in vars(module).values() if isinstance(value, Workflow)]
+        unique = list({id(workflow): workflow for workflow in found}.values())
+        if not unique:
+            raise CliError(
+                f"module {module_name!r} has no workflow; expected a function decorated with @workflow in it",
+                ExitCode.INVALID_INPUT,
+            )
+        return unique
+    value = _attribute(module, attribute)
+    listed = list(value) if isinstance(value, list | tuple) else [value]
+    if not listed or not all(isinstance(item, Workflow) for item in listed):
+        raise CliError(
+            f"{reference}: it is {_described(value)}, expected a workflow or a list of workflows",
+            ExitCode.INVALID_INPUT,
+        )
+    return listed
+
+
+def workflow_of(reference: str) -> "Workflow[..., Any]":
+    """The one workflow that `module:attribute` names."""
+    found = workflows_of(reference)
+    if len(found) != 1:
+        names = ", ".join(workflow.name for workflow in found)
+        raise CliError(f"{reference}: it has several workflows ({names}); expected one", ExitCode.INVALID_INPUT)
+    return found[0]
+
+
+def load_module(name: str) -> ModuleType:
+    """Import a module by its dotted name, or by its path; modules of the working directory are found."""
+    if name.endswith(".py") or os.sep in name:
+        return _load_file(name)
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise CliError(
+                f"module {name!r} cannot be imported: it needs {error.name!r}, which is not installed here",
+                ExitCode.INVALID_INPUT,
+            ) from error
+        raise CliError(
+            f"no module {name!r}: looked in {folder} and in the environment of {sys.executable}; "
+            "expected package.module or path/to/file.py",
+            ExitCode.INVALID_INPUT,
+        ) from error
+
+
+def _load_file(path: str) -> ModuleType:
+    """Import a file by the name its folder gives it, so that workers and callers name its functions alike."""
+    absolute = os.path.abspath(path)
+    if not os.path.isfile(absolute):
+        raise CliError(f"no file {absolute}", ExitCode.INVALID_INPUT)
+    folder, file = os.path.split(absolute)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module(file.removesuffix(".py"))
+
+
+def _attribute(module: ModuleType, path: str) -> Any:
+    value: Any = module
+    for name in path.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError as error:
+            raise CliError(
+                f"{module.__name__}:{path}: {_described(value)} has no {name!r}", ExitCode.INVALID_INPUT
+            ) from error
+    return value
+
+
+def _described(value: Any) -> str:
+    return f"module {value.__name__!r}" if isinstance(value, ModuleType) else f"a {type(value).__name__}"

@@ -1,0 +1,119 @@
+"""Data on stdout, as a table for people, JSON for programs or ids for pipes; talk goes to stderr."""
+
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import click
+import msgspec
+from msgspec import Raw, Struct
+
+from pgwf_sdk.cli._session import session
+from pgwf_sdk.cli._text import cells_of, fitted, printable, to_ascii
+
+S = TypeVar("S", bound=Struct)
+
+_JSON_TEXT_FIELDS = frozenset({"payload", "subject", "decision_schema", "decision"})
+_COLUMN_GAP = "  "
+_COLUMN_CELLS_MIN = 8
+_COLOUR_OF_STATUS = {
+    "running": "blue",
+    "completed": "green",
+    "decided": "green",
+    "failed": "red",
+    "blocked": "red",
+    "crash_concern": "red",
+    "expired": "red",
+    "cancelled": "yellow",
+    "terminated": "yellow",
+    "paused": "yellow",
+    "claimed": "blue",
+}
+
+Columns = Mapping[str, Callable[[S], str]]
+"""The columns of a table: heading, and the text of a cell."""
+
+
+def talk(text: str) -> None:
+    """Say something to the person at the terminal; never mixed with data."""
+    click.echo(printable(text, keep_layout=True), err=True)
+
+
+def write_lines(text: str) -> None:
+    """Write text that is ready for the terminal."""
+    click.echo(text, color=True)
+
+
+def write_rows(schema: str, rows: Sequence[S], *, columns: Columns[S], id_of: Callable[[S], str], empty: str) -> None:
+    """Write rows in the form asked for. `empty` is what a person is told when there is none; programs get `[]`."""
+    form = session().form
+    if form == "json":
+        write_json([json_object(schema, row) for row in rows])
+    elif form == "ids":
+        for row in rows:
+            click.echo(printable(id_of(row)))
+    elif rows:
+        _write_table(rows, columns)
+    else:
+        talk(empty)
+
+
+def write_object(schema: str, value: Mapping[str, object] | Struct, *, text: str, id_: str | None = None) -> None:
+    """Write one thing in the form asked for: `text` for people, the id alone for pipes."""
+    form = session().form
+    if form == "json":
+        write_json(json_object(schema, value))
+    else:
+        click.echo(printable(id_) if form == "ids" and id_ is not None else text, color=True)
+
+
+def json_object(schema: str, value: Mapping[str, object] | Struct) -> dict[str, object]:
+    """The fields of a value under the name of their schema; recorded JSON is embedded exactly as it was recorded."""
+    fields: dict[str, object] = (
+        {name: getattr(value, name) for name in value.__struct_fields__} if isinstance(value, Struct) else dict(value)
+    )
+    embedded = {
+        name: Raw(text.encode()) if name in _JSON_TEXT_FIELDS and isinstance(text, str) else text
+        for name, text in fields.items()
+    }
+    return {"schema": schema, **embedded}
+
+
+def write_json(value: object) -> None:
+    """Write a value as JSON, indented for people who look at it."""
+    encoded = msgspec.json.encode(value)
+    click.echo(msgspec.json.format(encoded, indent=2).decode())
+
+
+def _write_table(rows: Sequence[S], columns: Columns[S]) -> None:
+    now = session()
+    clean: Callable[[str], str] = (lambda text: to_ascii(printable(text))) if now.is_ascii else printable
+    cells = [[clean(cell(row)) for cell in columns.values()] for row in rows]
+    headings = [heading.upper() for heading in columns]
+    widths = [max(cells_of(line[column]) for line in [headings, *cells]) for column in range(len(headings))]
+    if sys.stdout.isatty():
+        widths = _shrunk(widths, shutil.get_terminal_size().columns)
+    status_column = headings.index("STATUS") if "STATUS" in headings else None
+    click.echo(_COLUMN_GAP.join(_fitted(headings, widths)).rstrip())
+    for line in cells:
+        shown = _fitted(line, widths)
+        if now.is_coloured and status_column is not None:
+            shown[status_column] = click.style(shown[status_column], fg=_COLOUR_OF_STATUS.get(line[status_column]))
+        click.echo(_COLUMN_GAP.join(shown).rstrip(), color=now.is_coloured)
+
+
+def _fitted(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    is_ascii = session().is_ascii
+    return [fitted(cell, width, ascii_only=is_ascii) for cell, width in zip(cells, widths, strict=True)]
+
+
+def _shrunk(widths: Sequence[int], room: int) -> list[int]:
+    """Take cells from the widest column until the line fits, but leave every column readable."""
+    shrunk = list(widths)
+    excess = sum(shrunk) + len(_COLUMN_GAP) * (len(shrunk) - 1) - room
+    while excess > 0 and max(shrunk) > _COLUMN_CELLS_MIN:
+        widest = shrunk.index(max(shrunk))
+        shrunk[widest] -= 1
+        excess -= 1
+    return shrunk

@@ -1,0 +1,111 @@
+"""What a command knows of its surroundings: which database, which form of output, who is asking."""
+
+import getpass
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pgwf_sdk.cli._exit import CliError, ExitCode
+
+if TYPE_CHECKING:
+    from pgwf_sdk._client import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FORMS = ("table", "json", "ids")
+DSN_VARIABLES = ("PGWF_DSN", "DATABASE_URL")
+
+
+class Session:
+    """One command's surroundings; made by the root command, filled by the options of any command below it."""
+
+    def __init__(self) -> None:
+        self.dsn_option: str | None = None
+        self.form = "table"
+        self._client: Client | None = None
+
+    @property
+    def dsn(self) -> str:
+        """The connection string: --dsn, then PGWF_DSN, then DATABASE_URL."""
+        candidates = [self.dsn_option, *(os.environ.get(variable) for variable in DSN_VARIABLES)]
+        found = next((candidate for candidate in candidates if candidate), None)
+        if found is None:
+            raise CliError(
+                "no database given: found neither --dsn nor PGWF_DSN nor DATABASE_URL; expected something like "
+                "postgresql://user@host/name. For one of your own on this machine run `pgwf dev`",
+                ExitCode.USAGE,
+            )
+        return found
+
+    @property
+    def client(self) -> "Client":
+        """A client for the database, opened on first use and closed when the command ends."""
+        if self._client is None:
+            from pgwf_sdk._client import Client
+
+            self._client = Client(self.dsn, name=f"{self.user} (pgwf)", connections_max=1)
+            click.get_current_context().call_on_close(self._client.close)
+        return self._client
+
+    @property
+    def user(self) -> str:
+        """The name under which people act: PGWF_USER, else the account's."""
+        return os.environ.get("PGWF_USER") or getpass.getuser()
+
+    @property
+    def is_coloured(self) -> bool:
+        """Whether stdout wants colours: a terminal does unless NO_COLOR is set; CLICOLOR_FORCE insists."""
+        if os.environ.get("CLICOLOR_FORCE", "0") != "0":
+            return True
+        return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    @property
+    def is_ascii(self) -> bool:
+        """Whether stdout can only show ASCII."""
+        try:
+            "█…".encode(sys.stdout.encoding or "ascii")
+        except (UnicodeEncodeError, LookupError):
+            return True
+        return False
+
+
+def session() -> Session:
+    """The session of the running command."""
+    return click.get_current_context().ensure_object(Session)
+
+
+def _set_dsn(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.ensure_object(Session).dsn_option = value
+
+
+def _set_form(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.ensure_object(Session).form = value
+
+
+def dsn_option(command: F) -> F:
+    """Adds --dsn; it works before and after the command's name."""
+    return click.option(
+        "--dsn",
+        metavar="DSN",
+        callback=_set_dsn,
+        expose_value=False,
+        help="Database to use instead of PGWF_DSN or DATABASE_URL.",
+    )(command)
+
+
+def output_options(command: F) -> F:
+    """Adds --dsn and -o; they work before and after the command's name."""
+    with_form = click.option(
+        "-o",
+        "--output",
+        type=click.Choice(FORMS),
+        callback=_set_form,
+        expose_value=False,
+        help="Form of the output (default: table).",
+    )(command)
+    return dsn_option(with_form)

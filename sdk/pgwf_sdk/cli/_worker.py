@@ -1,0 +1,135 @@
+"""Workers: `pgwf worker run`, `pgwf worker list`, and `pgwf needs`."""
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pgwf_sdk import ops
+from pgwf_sdk.cli._load import workflows_of
+from pgwf_sdk.cli._output import talk, write_rows
+from pgwf_sdk.cli._session import dsn_option, output_options, session
+
+if TYPE_CHECKING:
+    from pgwf_sdk._definition import Workflow
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def log_level_option(command: F) -> F:
+    """Adds --log-level."""
+    levels = click.Choice(["debug", "info", "warning", "error"])
+    return click.option("--log-level", type=levels, default="info", show_default=True)(command)
+
+
+@click.group("worker", context_settings={"help_option_names": ["-h", "--help"]})
+def worker() -> None:
+    """Run workers, and see which there are."""
+
+
+@worker.command("run")
+@click.argument("references", metavar="MODULE[:ATTRIBUTE]...", nargs=-1, required=True)
+@click.option("--capability", "capabilities", multiple=True, help="What it offers besides its workflows; repeatable.")
+@click.option("--concurrency", type=click.IntRange(1, 10_000), help="Runs it works on at once.")
+@click.option("--name", help="Its name in the worker list (default: host and process).")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+@dsn_option
+def run(
+    references: tuple[str, ...],
+    capabilities: tuple[str, ...],
+    concurrency: int | None,
+    name: str | None,
+    log_level: str,
+) -> None:
+    """Run a worker for the workflows of MODULE, until SIGTERM or Ctrl-C.
+
+    MODULE is a dotted name or a path to a .py file. It is handed runs of its workflows, and whatever else asks for a
+    --capability. When told to stop it takes nothing new, ends the steps under way and gives its runs back.
+    """
+    configure_logging(log_level)
+    workflows = [workflow for reference in references for workflow in workflows_of(reference)]
+    serve(workflows, capabilities, concurrency=concurrency, name=name)
+
+
+@worker.command("list")
+@output_options
+def list_command() -> None:
+    """List workers, the one heard of last on top."""
+    write_rows(
+        "pgwf.worker/1",
+        ops.list_workers(session().client),
+        columns={
+            "worker": lambda row: row.worker_id,
+            "status": lambda row: "draining" if row.draining and row.is_live else ("live" if row.is_live else "gone"),
+            "capabilities": lambda row: " ".join(row.capabilities),
+            "leases": lambda row: str(row.leases),
+            "build": lambda row: row.build or "",
+            "seen": lambda row: _when(row.last_seen_at),
+        },
+        id_of=lambda row: row.worker_id,
+        empty="no worker has been heard of; `pgwf worker run MODULE` runs one",
+    )
+
+
+@click.command("needs")
+@output_options
+def needs() -> None:
+    """List what runs ask for and workers offer; ready runs that no worker offers anything for stand out."""
+    write_rows(
+        "pgwf.need/1",
+        ops.list_needs(session().client),
+        columns={
+            "need": lambda row: row.need,
+            "ready": lambda row: f"{ops.COUNT_MAX - 1}+" if row.ready >= ops.COUNT_MAX else str(row.ready),
+            "oldest": lambda row: _when(row.oldest_ready_at),
+            "running": lambda row: str(row.running),
+            "workers": lambda row: str(row.workers) if row.workers or not row.ready else "none!",
+        },
+        id_of=lambda row: row.need,
+        empty="nothing is asked for, and no worker offers anything",
+    )
+
+
+def serve(
+    workflows: "Sequence[Workflow[..., Any]]",
+    capabilities: Sequence[str],
+    *,
+    concurrency: int | None = None,
+    name: str | None = None,
+) -> None:
+    """Run a worker on the session's database until it is told to stop."""
+    from pgwf_sdk.worker import Worker
+
+    options: dict[str, Any] = {"concurrency": concurrency, "name": name}
+    worker_ = Worker(
+        session().client,
+        workflows=list(workflows),
+        capabilities=list(capabilities),
+        **{option: value for option, value in options.items() if value is not None},
+    )
+    talk(f"worker for {', '.join(sorted(workflow.name for workflow in workflows))}; Ctrl-C stops it")
+    worker_.run()
+
+
+def configure_logging(level: str) -> None:
+    """Log lines of this process go to stderr; OpenTelemetry, when installed, sees them as well."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+    )
+
+
+def _when(instant: datetime | None) -> str:
+    return instant.strftime("%Y-%m-%d %H:%M:%S") if instant is not None else ""
+
+
+COMMANDS = MappingProxyType({"worker": worker, "needs": needs})

@@ -1,0 +1,30 @@
+"""Errors as a journal records them: what a person needs of the envelope."""
+
+import msgspec
+from msgspec import Struct
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """An exception that was recorded: its class as `module:Qualname`, its message, and where it was raised."""
+
+    type: str = "unknown"
+    message: str = ""
+    traceback: str = ""
+
+    def line(self) -> str:
+        """Class and message, as the last line of a traceback has them."""
+        name = self.type.rpartition(":")[2]
+        return f"{name}: {self.message}" if self.message else name
+
+
+def failure_of(payload: str | None) -> Failure | None:
+    """The failure in the payload of an entry or attempt; None when there is none, or in a form nobody knows."""
+    if payload is None:
+        return None
+    try:
+        return _decoder.decode(payload)
+    except msgspec.MsgspecError:
+        return None
+
+
+_decoder = msgspec.json.Decoder(Failure)
