@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ._account import run_as
 from ._errors import BinariesNotFoundError, StartError
+from ._home import make_folder
 
 if TYPE_CHECKING:
     from ._account import Account
@@ -115,6 +116,7 @@ def reachable_binaries(binaries: Binaries, account: Account | None, copies: Path
     copy = copies / importlib.metadata.version(CARRIER.replace("_", "-"))
     folder = copy / binaries.folder.relative_to(packages)
     if not copy.is_dir():
+        make_folder(copies, 0o755)
         unfinished = Path(tempfile.mkdtemp(prefix="copying-", dir=copies))
         # The programs find their libraries in the folder next to theirs, so both are copied or neither works.
         for name in (CARRIER, f"{CARRIER}.libs"):
