@@ -41,6 +41,9 @@ class TaskOpening(TypedDict):
     subject: str
     encoding: int
     decision_schema: dict[str, Any]
+    prefill: str | None
+    assigned: str | None
+    excluded: list[str]
     due_seconds: float | None
     expires_seconds: float | None
 

@@ -1,22 +1,20 @@
 """One leased run in a worker: what its code asks for is done, and what was done is committed and told to its code.
 
-At most one item of a run is on its way at a time, because each one names the journal's head it builds on. The run's code
-sees a result only after its commit. The run parks when nothing of it can go on in this process.
+At most one item of a run is on its way at a time, because each one names the journal's head it builds on. The run's
+code sees a result only after its commit. The run parks when nothing of it can go on in this process.
 """
 
-import hashlib
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
 
 import msgspec
 
 from pgwf_journal import Entry, Kind, NewEntry, Phase
 from pgwf_sdk import _failure
-from pgwf_sdk._errors import RunConflictError, StepInterruptedError
+from pgwf_sdk._errors import RunConflictError, StepInterruptedError, UsageError
 from pgwf_sdk._telemetry import RunTrace
 from pgwf_sdk.replay import (
     Abandon,
@@ -38,91 +36,24 @@ from pgwf_sdk.replay import (
 from pgwf_sdk.worker._advance import (
     Attempt,
     AttemptNote,
-    ChildStart,
     Claim,
     Disposition,
     Item,
     ItemAnswer,
-    TaskClosing,
-    TaskOpening,
 )
+from pgwf_sdk.worker._batch import Batch
 from pgwf_sdk.worker._engine import Engine
+from pgwf_sdk.worker._openings import child_start, task_opening
+from pgwf_sdk.worker._port import Handle, Port
 from pgwf_sdk.worker._steps import StepAttempt, StepRaised, StepResult, StepReturned
-from pgwf_sdk.worker._waits import Draft, Resolution, Wait, Waits, draft, opening
+from pgwf_sdk.worker._waits import Draft, Wait, Waits, draft, opening
 
 log = logging.getLogger("pgwf_sdk.worker")
 
 LINGER = timedelta(seconds=1)
 """A run whose next instant is nearer than this keeps its lease and waits here: parking it would cost more."""
 
-_CHILD_ID_BYTES_MAX = 200
 _BROKEN_DELAY = timedelta(seconds=5)
-
-
-class Port(Protocol):
-    """What a driver needs of its worker."""
-
-    def now(self) -> datetime:
-        """The database's time, never ahead of it."""
-
-    def offers(self, need: str) -> bool:
-        """True when this worker may do what needs `need`."""
-
-    def submit(self, driver: "Driver", item: Item) -> None:
-        """Send the item with the next call; the answer comes to `driver.settled`."""
-
-    def call_at(self, instant: datetime, act: Callable[[], None]) -> "Handle":
-        """Call `act` at a time of the database's clock."""
-
-    def start_step(
-        self, driver: "Driver", command: RunStep, *, number: int, elapsed: timedelta
-    ) -> StepAttempt:
-        """Begin an attempt; its result comes to `driver.step_done`."""
-
-    def code_numbers(
-        self, codes: set[tuple[str, int]], then: Callable[[], None]
-    ) -> dict[tuple[str, int], int] | None:
-        """The numbers of source lines, or None and a later call of `then` while the database has to be asked."""
-
-    def released(self, driver: "Driver", status: str) -> None:
-        """The lease is gone; `status` says how, as in RunTrace.released."""
-
-
-class Handle(Protocol):
-    """Something that can be called off."""
-
-    def cancel(self) -> None:
-        """Call it off."""
-
-
-@dataclass(slots=True)
-class Batch:
-    """What is to be said about the run with its next item."""
-
-    drafts: list[Draft] = field(default_factory=list)
-    consumed: list[int] = field(default_factory=list)
-    children: list[ChildStart] = field(default_factory=list)
-    tasks: list[TaskOpening | TaskClosing] = field(default_factory=list)
-    attempts: list[AttemptNote] = field(default_factory=list)
-    by_deadline: list[Wait] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.drafts or self.consumed or self.attempts)
-
-    def add(self, resolution: Resolution) -> None:
-        """Take over what the inbox and the clock resolved."""
-        self.drafts += resolution.drafts
-        self.consumed += resolution.consumed
-        self.by_deadline += resolution.by_deadline
-        self.tasks += [TaskClosing(key=key, close="expired") for key in resolution.closed_tasks]
-
-    def prepend(self, other: "Batch") -> None:
-        """Put back what was not written after all."""
-        self.drafts[:0] = other.drafts
-        self.consumed[:0] = other.consumed
-        self.children[:0] = other.children
-        self.tasks[:0] = other.tasks
-        self.attempts[:0] = other.attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +87,7 @@ class Driver:
         self._leave_note: str | None = None
         self._leave_delay = timedelta(0)
         self._alarm: Handle | None = None
+        self._wants_inbox = False
         self._is_cancelled = any(entry.kind is Kind.CANCEL for entry in claim.history)
         self._is_over = False
         self._engine = engine_of(self)
@@ -202,33 +134,28 @@ class Driver:
         self._pump()
 
     def refused(self, error: Exception) -> None:
-        """The database will not take the item in flight; what it was is in the log, and the run is tried again later."""
+        """The database will not take the item in flight; the log says what it was, and the run is tried again later."""
         self._in_flight = None
         log.error("run %s: the database refused what it recorded", self.claim.run_id, exc_info=error)
         self._start_over(_BROKEN_DELAY, f"refused by the database: {error}")
 
-    def step_done(self, id: CallId, number: int, result: StepResult) -> None:
+    def step_done(self, call: CallId, number: int, result: StepResult) -> None:
         """An attempt of a step ended."""
-        attempt = self._running.pop(id.key, None)
+        attempt = self._running.pop(call.key, None)
         if attempt is None or self._is_over:
             return
         if isinstance(result, StepRaised) and result.retry_in is not None and not self._is_cancelled:
             self._retry_later(attempt.command, number, result, result.retry_in)
         else:
             if isinstance(result, StepReturned):
-                self._batch.drafts.append(draft(id, Phase.COMPLETED, result.payload, result.encoding))
+                self._batch.drafts.append(draft(call, Phase.COMPLETED, result.payload, result.encoding))
             else:
-                self._batch.drafts.append(draft(id, Phase.FAILED, result.envelope, 1))
-            if self._attempted.pop(id.key, None) is not None:
-                self._batch.attempts.append(AttemptNote(key=id.key, no=number, next_seconds=None, error=None))
+                self._batch.drafts.append(draft(call, Phase.FAILED, result.envelope, 1))
+            if self._attempted.pop(call.key, None) is not None:
+                self._batch.attempts.append(AttemptNote(key=call.key, no=number, next_seconds=None, error=None))
             if attempt.command.step.need is not None and not self._port.offers(self.claim.need):
                 # The step is what brought the run here; the rest belongs to its home fleet.
                 self.leave("hop")
-        self._pump()
-
-    def arrived(self, rows: Sequence[Any]) -> None:
-        """The inbox has new rows."""
-        self._waits.arrive(rows)
         self._pump()
 
     def leave(self, disposition: Disposition, *, delay: timedelta = timedelta(0), note: str | None = None) -> None:
@@ -237,6 +164,11 @@ class Driver:
             self._leaving, self._leave_delay, self._leave_note = disposition, delay, note
             for attempt in self._running.values():
                 attempt.context.draining = True
+        self._pump()
+
+    def look(self) -> None:
+        """The inbox has rows this activation has not read: an empty item that wants to decide brings them."""
+        self._wants_inbox = True
         self._pump()
 
     def leave_now(self) -> None:
@@ -282,10 +214,10 @@ class Driver:
         match command:
             case RunStep():
                 self._take_step(command)
-            case RecordValue(id=id, payload=payload, encoding=encoding):
-                self._batch.drafts.append(draft(id, Phase.COMPLETED, payload, encoding))
-            case Abandon(id=id):
-                self._abandon(id.key)
+            case RecordValue(payload=payload, encoding=encoding):
+                self._batch.drafts.append(draft(command.id, Phase.COMPLETED, payload, encoding))
+            case Abandon():
+                self._abandon(command.id.key)
             case StartTimer() | AwaitSignal() | StartChild() | OpenHuman():
                 self._waits.open(command)
 
@@ -355,7 +287,8 @@ class Driver:
         ]
         item.consumed, item.children = self._batch.consumed, self._batch.children
         item.tasks, item.attempts = self._batch.tasks, self._batch.attempts
-        item.decides = bool(self._batch.by_deadline)
+        item.decides = bool(self._batch.by_deadline) or self._wants_inbox
+        self._wants_inbox = False
         self._in_flight, self._batch = self._batch, Batch()
         self._port.submit(self, item)
 
@@ -383,47 +316,20 @@ class Driver:
 
     def _open(self, wait: Wait) -> None:
         command = wait.command
-        match command:
-            case StartChild(call=call):
-                run_id = command.run_id or self._child_id(command.id, call.workflow.name)
-                self._batch.children.append(
-                    ChildStart(
-                        command.id.key,
-                        run_id,
-                        call.workflow.name,
-                        call.workflow.need,
-                        call.workflow.build,
-                        call.encode(),
-                        1,
-                    )
-                )
-                self._batch.drafts.append(opening(wait, run_id=run_id))
-            case OpenHuman(request=request):
-                self._batch.tasks.append(
-                    TaskOpening(
-                        key=command.id.key,
-                        task_id=f"{self.claim.run_id}{command.id.key}",
-                        name=request.name,
-                        title=request.title,
-                        need=request.need,
-                        subject=request.subject.decode(),
-                        encoding=request.encoding,
-                        decision_schema=request.decision_schema,
-                        due_seconds=None if request.due is None else request.due.total_seconds(),
-                        expires_seconds=None if request.expires is None else request.expires.total_seconds(),
-                    )
-                )
-                self._batch.drafts.append(opening(wait))
-            case _:
-                self._batch.drafts.append(opening(wait))
-
-    def _child_id(self, id: CallId, workflow: str) -> str:
-        """`<parent>/<name>#<n>`, with the scope in between for a call inside a branch; hashed when that is too long."""
-        run_id = f"{self.claim.run_id}{id.scope}/{workflow}#{id.occurrence}"
-        if len(run_id.encode()) <= _CHILD_ID_BYTES_MAX:
-            return run_id
-        root = self.claim.run_id.partition("/")[0][:100]
-        return f"{root}/{hashlib.blake2b(run_id.encode(), digest_size=16).hexdigest()}"
+        details: dict[str, str] = {}
+        try:
+            if isinstance(command, StartChild):
+                child = child_start(self.claim.run_id, command)
+                self._batch.children.append(child)
+                details["run_id"] = child.run_id
+            elif isinstance(command, OpenHuman):
+                self._batch.tasks.append(task_opening(self.claim.run_id, command))
+        except UsageError as error:
+            # The code asked for something that cannot be: it hears of it where it asked.
+            self._waits.close(command.id.key)
+            self._batch.drafts.append(draft(command.id, Phase.FAILED, _failure.describe(error), 1))
+        else:
+            self._batch.drafts.append(opening(wait, **details))
 
     def _next_item(self) -> Item | None:
         batch = self._batch
@@ -438,7 +344,7 @@ class Driver:
                 note=self._leave_note,
             )
         if any(one.entry.phase is not Phase.OPENED for one in batch.drafts) or not is_idle:
-            return self._item("keep") if batch else None
+            return self._item("keep") if batch or self._wants_inbox else None
         return self._parking_item()
 
     def _parking_item(self) -> Item | None:
@@ -529,10 +435,8 @@ class Driver:
 
     def _take_back(self, batch: Batch) -> None:
         """Nothing of `batch` was written. What only the clock had decided in it is decided anew."""
-        decided = {wait.id.key for wait in batch.by_deadline}
-        batch.drafts = [one for one in batch.drafts if one.entry.key not in decided]
-        batch.tasks = [task for task in batch.tasks if task["key"] not in decided]
         self._waits.reopen(batch.by_deadline)
+        batch.forget_decisions()
         self._batch.prepend(batch)
 
     def _refuse_children(self, batch: Batch, taken: set[str]) -> None:
@@ -540,7 +444,9 @@ class Driver:
         for child in [child for child in batch.children if child.run_id in taken]:
             batch.children.remove(child)
             opened = next(one for one in batch.drafts if one.entry.key == child.key)
-            error = RunConflictError(f"child run {child.run_id}: the id is taken; choose one that names this piece of work")
+            error = RunConflictError(
+                f"child run {child.run_id}: the id is taken; choose one that names this piece of work"
+            )
             failed = msgspec.structs.replace(
                 opened.entry, phase=Phase.FAILED, payload=_failure.describe(error), encoding=1
             )

@@ -141,9 +141,7 @@ class Flusher:
     async def _send(self, items: Sequence[Item], slots: int) -> tuple[list[ItemAnswer], list[Claim]]:
         if self._connection is None:
             self._connection = await self._connect()
-        values = parameters(
-            self._worker_id, items, capabilities=self._capabilities, slots=slots, lease=self._lease
-        )
+        values = parameters(self._worker_id, items, capabilities=self._capabilities, slots=slots, lease=self._lease)
         async with self._connection.cursor(row_factory=dict_row, binary=True) as cursor:
             await cursor.execute(query("sdk_advance").encode(), values)
             settled, claims = answers(await cursor.fetchall())

@@ -1,8 +1,8 @@
 """How a worker with nothing to do learns of work, without a query a second and without missing any.
 
-It says which needs it sleeps on, looks once more, and sleeps until it is notified or the poll is due. A transaction that
-had looked for sleepers before it saw the registration may still commit work afterwards: as long as a transaction older
-than the registration is open, the worker looks again after short, growing pauses.
+It says which needs it sleeps on, looks once more, and sleeps until it is notified or the poll is due. A transaction
+that had looked for sleepers before it saw the registration may still commit work afterwards: as long as a transaction
+older than the registration is open, the worker looks again after short, growing pauses.
 """
 
 import asyncio

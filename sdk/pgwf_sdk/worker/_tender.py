@@ -1,7 +1,7 @@
 """The worker's second heart: a thread with a connection of its own that keeps leases alive whatever the loop is doing.
 
-It also sweeps (ended leases, due timers) and reports the worker's state. A step that computes for minutes, or a workflow
-that blocks the loop, therefore loses no lease.
+It also sweeps (ended leases, due timers) and reports the worker's state. A step that computes for minutes, or a
+workflow that blocks the loop, therefore loses no lease.
 """
 
 import logging
@@ -14,8 +14,7 @@ from uuid import UUID
 
 import psycopg
 
-from pgwf_sql.database import Database, Statement, execute
-from pgwf_sql.database import Row
+from pgwf_sql.database import Database, Row, Statement, execute
 
 log = logging.getLogger("pgwf_sdk.worker")
 
@@ -138,9 +137,7 @@ class Tender(threading.Thread):
             held = self._held()
             if held:
                 self._kept(execute(connection, _keepalive(self._worker_id, held, self._lease)))
-            found = execute(
-                connection, _tend(self._worker_id, self._capabilities, self._build, self._slots, len(held))
-            )
+            found = execute(connection, _tend(self._worker_id, self._capabilities, self._build, self._slots, len(held)))
             if found.is_draining:
                 self._drain()
             due = self._interval_seconds if found.due_seconds is None else found.due_seconds

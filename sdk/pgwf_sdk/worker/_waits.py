@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from pgwf_journal import Entry, Kind, NewEntry, Phase
 from pgwf_journal import ENCODING_JSON as JSON
 from pgwf_journal import ENCODING_NONE as NONE
+from pgwf_journal import Entry, Kind, NewEntry, Phase
 from pgwf_sdk.replay import AwaitSignal, CallId, OpenHuman, StartChild, StartTimer
 from pgwf_sdk.worker._advance import InboxRow
 
@@ -30,11 +30,10 @@ class Draft:
     code: tuple[str, int] | None = None
 
 
-def draft(id: CallId, phase: Phase, payload: bytes | None = None, encoding: int = NONE) -> Draft:
-    """An entry of the call `id`."""
-    return Draft(
-        NewEntry(id.call, id.kind, phase, id.scope, id.name, id.occurrence, payload, encoding), id.code
-    )
+def draft(call: CallId, phase: Phase, payload: bytes | None = None, encoding: int = NONE) -> Draft:
+    """An entry of `call`."""
+    entry = NewEntry(call.call, call.kind, phase, call.scope, call.name, call.occurrence, payload, encoding)
+    return Draft(entry, call.code)
 
 
 class Deadline(msgspec.Struct, omit_defaults=True):
@@ -211,9 +210,7 @@ class Waits:
                 signals.setdefault(row.name, []).append(row)
         return signals
 
-    def _match(
-        self, wait: Wait, by_key: dict[str, InboxRow], signals: dict[str, list[InboxRow]]
-    ) -> InboxRow | None:
+    def _match(self, wait: Wait, by_key: dict[str, InboxRow], signals: dict[str, list[InboxRow]]) -> InboxRow | None:
         if isinstance(wait.command, AwaitSignal):
             return next(iter(signals.get(wait.command.signal, ())), None)
         return by_key.get(wait.id.key)
@@ -239,4 +236,3 @@ def opening(wait: Wait, **details: Any) -> Draft:
     deadline = msgspec.structs.replace(wait.deadline, **details)
     payload = msgspec.json.encode(deadline)
     return draft(wait.id, Phase.OPENED, None if payload == b"{}" else payload, NONE if payload == b"{}" else JSON)
-

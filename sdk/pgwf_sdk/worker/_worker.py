@@ -55,8 +55,8 @@ class Worker:
 
     It knows `workflows`, and offers their names and `capabilities`: it is handed runs that need one of these, and steps
     with such a `need`. `concurrency` bounds the runs it works on at a time (runs that wait are in no worker), and
-    `step_threads` the plain steps. A run whose worker is silent for `lease` is taken over by another. `build` names this
-    version of the code; runs pinned to a build only go to workers of it. DefinitionError: names that clash, or a
+    `step_threads` the plain steps. A run whose worker is silent for `lease` is taken over by another. `build` names
+    this version of the code; runs pinned to a build only go to workers of it. DefinitionError: names that clash, or a
     capability that belongs to people.
     """
 
@@ -228,7 +228,7 @@ class _Session:
             async with asyncio.timeout(self._worker._grace.total_seconds()):
                 await self._drained.wait()
         except TimeoutError:
-            log.warning("worker %s: %d runs did not end their steps in time", self._worker.worker_id, len(self._drivers))
+            log.warning("worker %s: steps of %d runs go on too long", self._worker.worker_id, len(self._drivers))
             for driver in list(self._drivers.values()):
                 driver.leave_now()
             await self._drained.wait()
@@ -296,9 +296,7 @@ class _Session:
         info = RunInfo(claim.run_id, claim.workflow, claim.seed, claim.history[0].recorded_at)
         if workflow.is_async:
             return AsyncEngine(AsyncActivation(workflow, info, claim.history), driver)
-        return SyncEngine(
-            SyncActivation(workflow, info, claim.history), driver, loop=self._loop, threads=self._threads
-        )
+        return SyncEngine(SyncActivation(workflow, info, claim.history), driver, loop=self._loop, threads=self._threads)
 
     async def _read_on(self, claim: Claim, workflow: Workflow[..., Any]) -> None:
         """The journal is longer than what a claim brings."""
@@ -355,9 +353,7 @@ class _Session:
             done=driver.step_done,
         )
 
-    def code_numbers(
-        self, codes: set[tuple[str, int]], then: Callable[[], None]
-    ) -> dict[tuple[str, int], int] | None:
+    def code_numbers(self, codes: set[tuple[str, int]], then: Callable[[], None]) -> dict[tuple[str, int], int] | None:
         return self._lines.numbers(codes, then)
 
     def released(self, driver: Driver, status: str) -> None:

@@ -10,6 +10,7 @@
 --   WS010  no human task with that id
 --   WS011  the task is not open, or somebody else holds it
 --   WS012  the task is not held by the one who decides or releases
+--   WS013  this person may not take the task: excluded, or it is assigned to somebody else
 --
 -- Lock order, before the classes L2 to L7 of schema pgwf: run rows, in n order. Who sends something to a run takes its
 -- row, stamps the time, inserts into its inbox and wakes its job; who parks or ends a run takes the row first and then
@@ -98,6 +99,9 @@ create table if not exists pgwf_sdk.task (
   subject bytea,
   encoding smallint not null,
   decision_schema jsonb not null,
+  prefill text,
+  assigned text,
+  excluded text[] not null default '{}',
   state text not null default 'open' constraint "task state" check (state in ('open', 'decided', 'expired', 'cancelled')),
   decision bytea,
   decision_encoding smallint,

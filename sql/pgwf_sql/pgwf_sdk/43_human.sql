@@ -37,8 +37,26 @@ as $$
   select p_seat.holder where exists (select from pgwf.lease l where l.n = p_seat.seat and l.until > pgwf_sdk._now())
 $$;
 
+-- Effect: refuses a person who may not take a task.  Errors: WS013.
+create or replace function pgwf_sdk._admit(p_seat pgwf_sdk.seat, p_by text) returns void
+language plpgsql stable
+as $$
+declare
+  v_task pgwf_sdk.task;
+begin
+  select * into v_task from pgwf_sdk.task t where t.n = p_seat.n and t.key = p_seat.key;
+  if p_by = any (v_task.excluded) then
+    raise exception using errcode = 'WS013', message = format('task %s: %s is excluded from it', v_task.task_id, p_by),
+      hint = 'Somebody else has to decide.';
+  end if;
+  if v_task.assigned <> p_by then
+    raise exception using errcode = 'WS013', message = format('task %s: it is assigned to %s, not to %s', v_task.task_id, v_task.assigned, p_by);
+  end if;
+end
+$$;
+
 -- Effect: p_by holds the task for p_seconds and answers when that ends; claiming one's own task again prolongs it.
--- Locks: run row, lease, jobs.  Errors: WS004, WS010, WS011.
+-- Locks: run row, lease, jobs.  Errors: WS004, WS010, WS011, WS013.
 create or replace function pgwf_sdk.claim_task(p_task_id text, p_by text, p_seconds double precision default 14400) returns timestamptz
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -53,6 +71,7 @@ begin
       p_task_id, coalesce(quote_literal(p_by), 'NULL'), coalesce(p_seconds::text, 'NULL'));
   end if;
   v_seat := pgwf_sdk._take_task(p_task_id, 'claim');
+  perform pgwf_sdk._admit(v_seat, p_by);
   v_holder := pgwf_sdk._holder(v_seat);
   if v_holder = p_by then
     update pgwf.lease l set until = greatest(l.until, pgwf_sdk._now() + make_interval(secs => p_seconds))
@@ -104,7 +123,7 @@ $$;
 
 -- Effect: decides a task: the seat ends, the decision goes to the run and wakes it.  A task nobody holds is claimed and
 -- decided in one.  p_payload is the decided value; the run gets {"value": …, "by": …, "at": …}.
--- Locks: run row, lease, jobs.  Errors: WS004, WS010, WS011 when somebody else holds it.  Wake-ups: the run's.
+-- Locks: run row, lease, jobs.  Errors: WS004, WS010, WS011 when somebody else holds it, WS013.  Wake-ups: the run's.
 create or replace function pgwf_sdk.decide_task(p_task_id text, p_by text, p_payload bytea, p_encoding int) returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -119,6 +138,7 @@ begin
       p_task_id, coalesce(quote_literal(p_by), 'NULL'), case when p_payload is null then 'no' else 'a' end);
   end if;
   v_seat := pgwf_sdk._take_task(p_task_id, 'decide');
+  perform pgwf_sdk._admit(v_seat, p_by);
   if pgwf_sdk._holder(v_seat) <> p_by then
     raise exception using errcode = 'WS011', message = format('decide task %s: %s holds it', p_task_id, pgwf_sdk._holder(v_seat)),
       hint = 'Only the holder decides; a task nobody holds can be decided by anybody who may claim it.';
