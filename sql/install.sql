@@ -19,6 +19,11 @@ begin;
 \ir pgwf_sql/pgwf/46_cancel.sql
 \ir pgwf_sql/pgwf/47_sweep.sql
 \ir pgwf_sql/pgwf/48_crash.sql
+\ir pgwf_sql/pgwf/49_needs.sql
+\ir pgwf_sql/pgwf/50_workers.sql
+\ir pgwf_sql/pgwf/51_views.sql
+\ir pgwf_sql/pgwf/52_check.sql
+\ir pgwf_sql/pgwf/55_retention.sql
 \ir pgwf_sql/pgwf_journal/20_tables.sql
 \ir pgwf_sql/pgwf_journal/40_append.sql
 \ir pgwf_sql/pgwf_journal/41_read.sql

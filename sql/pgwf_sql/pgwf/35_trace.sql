@@ -43,11 +43,11 @@ stable
 as $$
   select case
     when p_wait_for is null then '{}'::text[]
-    else coalesce((
-      select array_agg(j.job_id order by array_position(p_wait_for, e.child))
+    else array(
+      select j.job_id
       from pgwf.edge as e
       join pgwf.job as j on j.n = e.child
       where e.waiter = p_n
-    ), '{}')
+      order by array_position(p_wait_for, e.child))
   end
 $$;
