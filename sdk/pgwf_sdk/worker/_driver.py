@@ -118,7 +118,7 @@ class Driver:
                 if entries and self._outcome is None:
                     self._engine.feed(entries)
             case "unread":
-                self._committed(item, answer.now_at)
+                self._engine.feed(self._committed(item, answer.now_at))
                 self._waits.arrive(answer.inbox)
             case "undecided":
                 self._take_back(batch)
@@ -359,7 +359,7 @@ class Driver:
             return self._item("hop", need=first.step.need)
         if (until is not None and until - now < LINGER) or (delay is not None and delay < LINGER):
             return self._item("keep") if self._batch else None
-        return self._item("park", until=until, delay=delay)
+        return self._item("park", until=until, delay=delay, wake_after=self._engine.wake_after)
 
     def _last_item(self, outcome: Outcome) -> Item:
         workflow = self.claim.workflow
@@ -385,6 +385,7 @@ class Driver:
         delay: timedelta | None = None,
         need: str | None = None,
         note: str | None = None,
+        wake_after: int = 1,
     ) -> Item:
         return Item(
             n=self.claim.n,
@@ -396,7 +397,7 @@ class Driver:
             need=need,
             note=note,
             inbox_seen=self._waits.inbox_seen,
-            wake_after=self._engine.wake_after,
+            wake_after=wake_after,
             lapsed=self._lapsed,
         )
 

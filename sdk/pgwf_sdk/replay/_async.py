@@ -1,0 +1,179 @@
+"""One activation of an `async def` workflow."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import copy_context
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from pgwf_sdk import _failure
+from pgwf_sdk._definition import inside_workflow
+from pgwf_sdk._errors import ContextError, RunCancelled, SerialisationError
+from pgwf_sdk.replay._async_context import AsyncContext, current_scope
+from pgwf_sdk.replay._calls import Settled, TimerCall
+from pgwf_sdk.replay._commands import Blocked, Cancelled, Command, Completed, Failed, Outcome, RunInfo
+from pgwf_sdk.replay._input import decode_input
+from pgwf_sdk.replay._loop import WorkflowLoop
+from pgwf_sdk.replay._machine import CancelRequest, Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pgwf_journal import Entry
+    from pgwf_sdk._definition import Workflow
+
+__all__ = ["AsyncActivation"]
+
+
+class AsyncActivation:
+    """Replays a run and goes on with it. Every method is called on one thread, and never from inside a task's step of
+    the loop that runs there: use a callback.
+
+    `outcome` is None until the workflow has ended or cannot go on. Whoever gives an activation up calls `close`.
+    """
+
+    def __init__(self, workflow: Workflow[..., Any], run: RunInfo, history: Sequence[Entry]) -> None:
+        self.outcome: Outcome | None = None
+        self._workflow = workflow
+        self._machine = Machine(run, history)
+        self._root: asyncio.Task[Any] | None = None
+        self._has_ended = False
+        self._timers: dict[int, TimerCall] = {}
+        self._loop = WorkflowLoop(
+            time=self._seconds,
+            set_timer=self._set_timer,
+            drop_timer=self._drop_timer,
+            is_quiet=lambda: self._machine.history.is_replaying,
+        )
+
+    def start(self) -> list[Command]:
+        """Run the workflow over its journal and return what is to be done next."""
+        if self._root is not None or self.outcome is not None:
+            raise ContextError(f"run {self._machine.run.run_id}: this activation was started already; make a new one")
+        arguments = decode_input(self._workflow, self._machine)
+        if isinstance(arguments, Blocked):
+            self.outcome = arguments
+            return []
+        args, kwargs = arguments
+        context = copy_context()
+        context.run(inside_workflow.set, self._workflow.name)
+        context.run(current_scope.set, self._machine.root)
+        ctx = AsyncContext(self._machine, self._machine.root, self._loop)
+        with self._loop.entered():
+            body = context.run(self._workflow.fn, ctx, *args, **kwargs)
+            self._root = self._loop.create_task(body, name=self._workflow.name, context=context)
+            return self._proceed()
+
+    def feed(self, entries: Sequence[Entry]) -> list[Command]:
+        """Take entries that were committed since, run on, and return what is to be done next.
+
+        Every entry of the run must be fed once, opened ones too, in order of seq. HistoryError: one is missing.
+        """
+        if self.outcome is not None:
+            return []
+        self._machine.feed(entries)
+        with self._loop.entered():
+            return self._proceed()
+
+    @property
+    def wake_after(self) -> int:
+        """How many children must complete before the code can go on, if nothing else comes."""
+        return self._machine.wake_after
+
+    def close(self) -> None:
+        """Put the coroutines away, without effect on the run; idempotent."""
+        self._machine.is_latched = True
+        with self._loop.entered():
+            self._loop.close_tasks()
+
+    def _proceed(self) -> list[Command]:
+        machine, root = self._machine, self._root
+        assert root is not None
+        while not self._has_ended:
+            if not self._loop.run_ready():
+                machine.stall()
+            if machine.blocked is not None:
+                return self._end(machine.blocked)
+            if root.done():
+                break
+            settled = machine.advance()
+            if machine.blocked is not None:
+                return self._end(machine.blocked)
+            if settled is None:
+                if not machine.is_waiting:
+                    machine.stall()
+                    continue
+                return machine.take_commands()
+            if isinstance(settled, CancelRequest):
+                root.cancel(str(settled.error))
+            elif settled.waiter is not None:
+                settled.waiter.wake(settled)
+        if not self._has_ended:
+            self._has_ended = True
+            machine.is_latched = True
+            self._loop.close_tasks()
+        return self._finish(root)
+
+    def _finish(self, root: asyncio.Task[Any]) -> list[Command]:
+        """The code has returned; the run ends once all that rides along is recorded."""
+        commands = self._machine.end()
+        if self._machine.blocked is not None:
+            return self._end(self._machine.blocked)
+        if not self._machine.has_unrecorded:
+            self.outcome = self._outcome_of(root)
+        return commands
+
+    def _end(self, blocked: Blocked) -> list[Command]:
+        self.outcome = blocked
+        self.close()
+        return []
+
+    def _outcome_of(self, root: asyncio.Task[Any]) -> Outcome:
+        cancel = self._machine.cancel
+        error = asyncio.CancelledError("the workflow cancelled itself") if root.cancelled() else root.exception()
+        if error is None:
+            try:
+                payload, encoding = self._workflow.codec.encode(root.result(), subject="result")
+            except SerialisationError as refused:
+                return Failed(_failure.describe(refused))
+            return Completed(payload, encoding)
+        if cancel is not None and isinstance(error, asyncio.CancelledError | RunCancelled):
+            return Cancelled(_failure.describe(cancel.error))
+        return Failed(_failure.describe(error))
+
+    # -- timers of the loop
+
+    def _seconds(self) -> float:
+        return (self._machine.now - self._machine.run.started_at).total_seconds()
+
+    def _set_timer(self, handle: asyncio.TimerHandle) -> None:
+        scope = current_scope.get(None)
+        if scope is None or scope.machine is not self._machine:
+            scope = self._machine.root
+        seconds = max(0.0, handle.when() - self._seconds())
+        call = TimerCall(scope, "asyncio", duration=timedelta(seconds=seconds))
+        call.waiter = _TimerWaiter(self, handle)
+        self._machine.open(call)
+        self._timers[id(handle)] = call
+
+    def _drop_timer(self, handle: asyncio.TimerHandle) -> None:
+        call = self._timers.pop(id(handle), None)
+        if call is not None:
+            call.abandon()
+
+    def fire(self, handle: asyncio.TimerHandle) -> None:
+        """A timer's entry was delivered."""
+        self._timers.pop(id(handle), None)
+        self._loop.fire(handle)
+
+
+class _TimerWaiter:
+    __slots__ = ("activation", "handle")
+
+    def __init__(self, activation: AsyncActivation, handle: asyncio.TimerHandle) -> None:
+        self.activation = activation
+        self.handle = handle
+
+    def wake(self, _settled: Settled) -> None:
+        self.activation.fire(self.handle)

@@ -1,0 +1,270 @@
+"""What both contexts can do: the logic once, without threads or coroutines. Context and AsyncContext add the waiting."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import UUID
+
+from pgwf_sdk import _failure
+from pgwf_sdk._definition import Call, Step, Workflow, as_step
+from pgwf_sdk._errors import ContextError, DefinitionError
+from pgwf_sdk._names import check_name, name_of
+from pgwf_sdk._serial import codec_for
+from pgwf_sdk.replay._calls import (
+    FAILURE_MARK,
+    AttributeCall,
+    ChildCall,
+    HumanCall,
+    PendingCall,
+    SignalCall,
+    StepCall,
+    TimerCall,
+    ValueCall,
+)
+from pgwf_sdk.replay._group import CallGroup
+from pgwf_sdk.replay._human import HumanRequest
+from pgwf_sdk.replay._machine import code_of_caller
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from pgwf_sdk.replay._machine import Machine
+    from pgwf_sdk.replay._scope import Scope
+
+__all__ = ["ContextCore", "RunLog"]
+
+DURATION_MAX: Final = timedelta(days=3660)
+"""Ten years: a longer wait is a mistake in a unit."""
+
+T = TypeVar("T")
+
+_logger = logging.getLogger("pgwf_sdk.run")
+
+
+class RunLog(logging.LoggerAdapter[logging.Logger]):
+    """A logger that is silent while the code only repeats what an earlier activation logged already."""
+
+    def __init__(self, machine: Machine, scope: Scope) -> None:
+        super().__init__(_logger, {"run_id": machine.run.run_id, "workflow": machine.run.workflow, "scope": scope.path})
+        self._machine = machine
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - logging's name
+        machine = self._machine
+        return not (machine.history.is_replaying or machine.is_latched) and super().isEnabledFor(level)
+
+
+class ContextCore:
+    """Calls of one scope of one run."""
+
+    __slots__ = ("_log", "_machine", "_scope")
+
+    def __init__(self, machine: Machine, scope: Scope) -> None:
+        self._machine = machine
+        self._scope = scope
+        self._log: RunLog | None = None
+
+    def _check(self) -> None:
+        """ContextError: this context must not be used here and now."""
+        raise NotImplementedError
+
+    # -- public, not awaited in either context
+
+    @property
+    def run_id(self) -> str:
+        """The id of this run."""
+        return self._machine.run.run_id
+
+    @property
+    def is_replaying(self) -> bool:
+        """True while the code repeats what an earlier activation did. For logs and metrics only: never branch on it."""
+        return self._machine.history.is_replaying
+
+    @property
+    def random(self) -> Random:
+        """A generator whose numbers are the same in every replay, and others in every run and branch."""
+        self._check()
+        return self._scope.random
+
+    @property
+    def log(self) -> RunLog:
+        """A logger that says each line once however often the run is replayed; it adds run_id, workflow and scope."""
+        if self._log is None:
+            self._log = RunLog(self._machine, self._scope)
+        return self._log
+
+    def now(self) -> datetime:
+        """Return the database's time of what happened to this run last: it stands still between two calls."""
+        self._check()
+        return self._machine.now
+
+    def uuid4(self) -> UUID:
+        """Return a random UUID that is the same in every replay."""
+        self._check()
+        return UUID(int=self._scope.random.getrandbits(128), version=4)
+
+    def patched(self, name: str, /) -> bool:
+        """Return True where a run takes the new way at a changed place, False where it took the old way before the change.
+
+        Decided when a run first gets there, and recorded: runs that had passed the place before keep the old way.
+        """
+        self._check()
+        return self._machine.patched(check_name(name, "ctx.patched"))
+
+    def deprecate_patch(self, name: str, /) -> None:
+        """Say that no run is left on the old way of `name`; then the old code can go, and later this line too."""
+        self._check()
+        self._machine.patched(check_name(name, "ctx.deprecate_patch"))
+
+    def set_attribute(self, name: str, value: object, /) -> None:
+        """Record a value that people and programs can search runs by; it is written with the next step or wait."""
+        self._check()
+        call = AttributeCall(self._scope, name, codec_for(None))
+        if self._machine.open(call):
+            check_name(name, "ctx.set_attribute")
+            call.payload, call.encoding = call.codec.encode(value, subject=f"attribute {name!r}")
+            self._machine.record_before_end(call)
+
+    # -- calls, for the contexts to wait for
+
+    def _open_step(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> StepCall:
+        step = fn if type(fn) is Step else self._as_step(fn)
+        call = StepCall(self._scope, step, args, kwargs)
+        if self._machine.open(call):
+            self._check_arguments(call)
+        return call
+
+    def _open_transaction(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> StepCall:
+        key = (fn, "transaction")
+        step = self._machine.steps.get(key)
+        if step is None:
+            plain = self._as_step(fn)
+            step = self._machine.steps[key] = Step(
+                plain.fn, plain.name, plain.need, plain.retry, plain.timeout, plain.total_timeout, is_transaction=True
+            )
+        return self._open_step(step, args, kwargs)
+
+    def _check_arguments(self, call: StepCall) -> None:
+        try:
+            call.step.check_arguments(call.args, dict(call.kwargs))
+        except TypeError:
+            self._machine.withdraw(call)
+            raise
+
+    def _as_step(self, fn: Callable[..., Any]) -> Step[..., Any]:
+        try:
+            known = self._machine.steps.get(fn)
+            if known is None:
+                known = self._machine.steps[fn] = as_step(fn)
+        except TypeError:  # A callable object that cannot be hashed.
+            return as_step(fn)
+        return known
+
+    def _open_sleep(self, duration: timedelta) -> TimerCall:
+        _check_duration(duration, "ctx.sleep")
+        call = TimerCall(self._scope, "sleep", duration=max(duration, timedelta(0)))
+        self._machine.open(call)
+        return call
+
+    def _open_sleep_until(self, until: datetime) -> TimerCall:
+        if not isinstance(until, datetime) or until.tzinfo is None:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"ctx.sleep_until({until!r}): expected a datetime with a time zone, as ctx.now() has")
+        _check_duration(until - self._machine.now, "ctx.sleep_until")
+        call = TimerCall(self._scope, "sleep", until=until)
+        self._machine.open(call)
+        return call
+
+    def _open_signal(self, name: str, annotation: Any, timeout: timedelta | None) -> SignalCall:
+        call = SignalCall(self._scope, name, codec_for(annotation), timeout)
+        if timeout is not None:
+            _check_duration(timeout, "ctx.wait_signal(timeout=…)")
+        if self._machine.open(call):
+            check_name(name, "ctx.wait_signal")
+        return call
+
+    def _open_child(self, call: Call[Any], run_id: str | None, *, is_spawned: bool) -> ChildCall:
+        if not isinstance(call, Call):  # pyright: ignore[reportUnnecessaryIsInstance] - what untyped callers get wrong
+            raise DefinitionError(
+                f"{call!r} is no call of a workflow; expected the workflow with its arguments: ctx.call(checkout(order))"
+            )
+        pending = ChildCall(self._scope, call, run_id, is_spawned=is_spawned)
+        self._machine.open(pending)
+        if is_spawned:
+            self._machine.record_before_end(pending)
+        return pending
+
+    def _open_human(
+        self,
+        name: str,
+        subject: object,
+        decision: Any,
+        *,
+        need: str | Mapping[str, int],
+        title: str | None,
+        due: timedelta | None,
+        expires: timedelta | None,
+        on_expire: Any,
+        prefill: Any,
+        exclude: Sequence[str],
+        assign: str | None,
+        notify: Sequence[str],
+    ) -> HumanCall:
+        for duration, option in ((due, "due"), (expires, "expires")):
+            if duration is not None:
+                _check_duration(duration, f"ctx.human({option}=…)")
+        request = HumanRequest(
+            name, subject, decision, need, title, due, expires, on_expire, prefill, exclude, assign, notify
+        )
+        call = HumanCall(self._scope, request)
+        if self._machine.open(call):
+            check_name(name, "ctx.human")
+        return call
+
+    def _open_value(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ValueCall:
+        named = getattr(fn, "__name__", "<lambda>")
+        step = None if named == "<lambda>" else self._as_step(fn)
+        name = "side_effect" if step is None else step.name
+        call = ValueCall(self._scope, name, codec_for(None) if step is None else step.codec)
+        if self._machine.open(call):
+            try:
+                value = fn(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - recorded, and raised in the workflow from the record
+                call.payload, call.encoding = FAILURE_MARK + _failure.describe(error) + b"}", 2
+            else:
+                call.payload, call.encoding = call.codec.encode(value, subject=name)
+        return call
+
+    def _open_map(self, each: Any, items: Sequence[Any], width: int | None) -> CallGroup:
+        """A map over a Step or Workflow needs no code of its own between calls, hence no branch to run it."""
+        path = self._machine.open_branches("map", self._scope)
+        code = code_of_caller() if not self._machine.history.is_replaying else None
+
+        def make_child(scope: Scope, item: Any) -> PendingCall:
+            return ChildCall(scope, each(item), None)
+
+        def make_step(scope: Scope, item: Any) -> PendingCall:
+            return StepCall(scope, each, (item,), {})
+
+        make = make_child if isinstance(each, Workflow) else make_step
+        return CallGroup(self._machine, path, items, make, width=width, code=code)
+
+
+def checked_items(items: Iterable[T], max_concurrency: int | None) -> list[T]:
+    """Return the items of a `map` as a list. ValueError: fewer than one at a time."""
+    if max_concurrency is not None and max_concurrency < 1:
+        raise ValueError(f"ctx.map(max_concurrency={max_concurrency}): expected 1 or more, or None for all at once")
+    if isinstance(items, set | frozenset):
+        raise ContextError(
+            "ctx.map was given a set, whose order differs from process to process; expected a list: sorted(items)"
+        )
+    return list(items)
+
+
+def _check_duration(duration: timedelta, subject: str) -> None:
+    if not isinstance(duration, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance] - numbers would lack a unit
+        raise TypeError(f"{subject}: found {duration!r}; expected a timedelta, such as timedelta(seconds=5)")
+    if duration > DURATION_MAX:
+        raise ValueError(f"{subject}: {duration} is longer than ten years, which looks like a mistake in the unit")

@@ -1,0 +1,284 @@
+"""The pure core of a replay: it numbers calls, checks them against the record and settles them in journal order.
+
+It knows neither threads nor coroutines. A driver (async loop, sync fibers) runs user code until nothing can run, then
+takes `advance()` once, wakes who waited, and repeats. Because exactly one entry is settled between two such moments,
+code that waits for the first of several things goes the same way in every replay. Only when the journal is used up are
+the open calls handed to the worker as commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pgwf_journal import Kind, Phase
+from pgwf_sdk._errors import RunCancelled, UndecodableError
+from pgwf_sdk.replay import _mismatch
+from pgwf_sdk.replay._calls import BranchCall, ChildCall, PatchCall, PendingCall
+from pgwf_sdk.replay._commands import Abandon, Blocked, Command, RunInfo
+from pgwf_sdk.replay._group import CallGroup
+from pgwf_sdk.replay._history import History
+from pgwf_sdk.replay._scope import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from pgwf_journal import Entry
+    from pgwf_sdk._definition import Step
+
+__all__ = ["CancelRequest", "Machine"]
+
+_OWN_FILES: Final = (str(Path(__file__).parent.parent) + "/", str(Path(asyncio.__file__).parent) + "/", "<frozen ")
+
+
+class CancelRequest:
+    """Somebody asked the run to stop; delivered once, in journal order."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: RunCancelled) -> None:
+        self.error = error
+
+
+class Machine:
+    """One activation of one run."""
+
+    __slots__ = (
+        "_abandoned",
+        "_must_record",
+        "_patches",
+        "_scopes",
+        "_unsent",
+        "blocked",
+        "cancel",
+        "history",
+        "is_latched",
+        "now",
+        "root",
+        "run",
+        "steps",
+    )
+
+    def __init__(self, run: RunInfo, history: Sequence[Entry]) -> None:
+        self.run = run
+        self.now: datetime = run.started_at
+        self.blocked: Blocked | None = None
+        self.cancel: CancelRequest | None = None
+        self.is_latched = False
+        """True once this activation may bring about nothing more: whatever the code still calls stays without effect."""
+        self.history = History(history)
+        self.steps: dict[Any, Step[..., Any]] = {}
+        self._scopes: dict[str, Scope] = {}
+        self._unsent: list[PendingCall] = []
+        self._abandoned: dict[tuple[str, int], PendingCall] = {}
+        self._must_record: list[PendingCall] = []
+        self._patches: dict[str, bool] = {}
+        self.root = self.scope("")
+
+    def scope(self, path: str) -> Scope:
+        """Return the scope of that path; made when it is first asked for."""
+        scope = self._scopes.get(path)
+        if scope is None:
+            scope = self._scopes[path] = Scope(self, path, self.history.calls_in(path))
+        return scope
+
+    def open(self, call: PendingCall) -> bool:
+        """Number a call the code makes now, and check it against the record. True when it was never recorded before.
+
+        After a difference the machine is blocked: the call stays open for ever and no command leaves any more.
+        """
+        if self.is_latched:
+            return False
+        scope = call.scope
+        call.ordinal = ordinal = scope.calls + 1
+        scope.calls = ordinal
+        repeated = (call.kind, call.name)
+        call.occurrence = occurrence = scope.occurrences.get(repeated, 0) + 1
+        scope.occurrences[repeated] = occurrence
+        scope.open[ordinal] = call
+        recorded = scope.recorded.get(ordinal)
+        if recorded is None:
+            call.code = code_of_caller()
+            self._unsent.append(call)
+            return True
+        if recorded.name != call.name or recorded.kind != call.kind or recorded.occurrence != occurrence:
+            if self.blocked is None:
+                call.code = code_of_caller()
+                self.blocked = Blocked(_mismatch.different_call(self, call, recorded))
+        elif recorded.phase == Phase.OPENED:
+            call.opened = recorded
+            self._unsent.append(call)
+        return False
+
+    def open_branches(self, name: str, scope: Scope) -> str:
+        """Number a `parallel` or `map` and return its key, to which a branch's scope adds the index."""
+        call = BranchCall(scope, name)
+        self.open(call)
+        self.withdraw(call)
+        return call.id.key
+
+    def withdraw(self, call: PendingCall) -> None:
+        """Take back a call that needs no worker; its number stays taken."""
+        call.scope.open.pop(call.ordinal, None)
+        call.is_abandoned = True
+
+    def abandon(self, call: PendingCall) -> None:
+        """Nobody waits for `call` any more; the worker is told if it knows of it, now or from an earlier activation."""
+        if call.is_done or call.is_abandoned:
+            return
+        self.withdraw(call)
+        if call.is_sent or call.opened is not None:
+            self._abandoned[call.scope.path, call.ordinal] = call
+
+    def record_before_end(self, call: PendingCall) -> None:
+        """The run must not end before the entry of `call` (of a spawned child: of its start) is in the journal."""
+        self._must_record.append(call)
+
+    @property
+    def has_unrecorded(self) -> bool:
+        """True while something the code asked for without waiting is not in the journal yet."""
+        self._must_record = [
+            call
+            for call in self._must_record
+            if not (call.is_done or call.is_abandoned or (isinstance(call, ChildCall) and call.opened is not None))
+        ]
+        return bool(self._must_record)
+
+    def patched(self, name: str) -> bool:
+        """Whether this run takes the new way at the changed place `name`: decided once, and recorded if it does."""
+        known = self._patches.get(name)
+        if known is None:
+            is_marked = name in self.history.markers
+            known = self._patches[name] = is_marked or not self.history.is_replaying
+            if known and not is_marked:
+                marker = PatchCall(self.root, name, _mismatch.no_codec)
+                marker.occurrence = 1
+                marker.code = code_of_caller()
+                self._unsent.append(marker)
+                self._must_record.append(marker)
+        return known
+
+    def feed(self, entries: Iterable[Entry]) -> None:
+        """Take entries that were committed since. HistoryError: one is missing."""
+        self.history.extend(entries)
+
+    def advance(self) -> PendingCall | CancelRequest | None:
+        """Settle the next call that an entry resolves and return it; None when there is none, or the run is blocked.
+
+        Only to be called when no user code can run: an entry for a call that is not made by then never will be.
+        """
+        history = self.history
+        entries = history.entries
+        while history.cursor < len(entries):
+            if self.blocked is not None:
+                return None
+            entry = entries[history.cursor]
+            history.cursor += 1
+            if entry.call == 0:
+                if entry.kind == Kind.CANCEL:
+                    self.now = max(self.now, entry.recorded_at)
+                    self.cancel = CancelRequest(_mismatch.cancel_error(self.run.run_id, entry))
+                    return self.cancel
+                if entry.kind == Kind.PATCH:
+                    self._note_marker(entry.name)
+                continue
+            scope = self._scopes.get(entry.scope)
+            if scope is None or entry.call > scope.calls:
+                self.blocked = Blocked(_mismatch.call_not_made(self, entry, self._waiting()))
+                return None
+            if entry.phase == Phase.OPENED:
+                self._note_opened(scope, entry)
+                continue
+            call = scope.open.pop(entry.call, None)
+            if call is None:
+                self._abandoned.pop((entry.scope, entry.call), None)
+                continue
+            try:
+                call.settle(entry)
+            except UndecodableError as error:
+                self.blocked = Blocked(_mismatch.undecodable(self, entry, error))
+                return None
+            if entry.recorded_at > self.now:
+                self.now = entry.recorded_at
+            return call
+        return None
+
+    def take_commands(self) -> list[Command]:
+        """Return what the worker is to do that it was not told yet, in the order the code asked for it."""
+        if self.blocked is not None:
+            return []
+        commands: list[Command] = [Abandon(call.id) for call in self._abandoned.values()]
+        self._abandoned.clear()
+        for call in self._unsent:
+            if not (call.is_done or call.is_abandoned):
+                call.is_sent = True
+                commands.append(call.command())
+        self._unsent.clear()
+        return commands
+
+    def end(self) -> list[Command]:
+        """The code has ended: read the rest of the journal, and return what must still be recorded.
+
+        Blocks the run when there are entries of calls that were never made. What else is open is of no interest.
+        """
+        history = self.history
+        for entry in history.entries[history.cursor :]:
+            history.cursor += 1
+            if entry.kind == Kind.PATCH:
+                self._note_marker(entry.name)
+            if not entry.call:
+                continue
+            scope = self._scopes.get(entry.scope)
+            if scope is None or entry.call > scope.calls:
+                self.blocked = Blocked(_mismatch.ended_early(self, entry))
+                return []
+            call = scope.open.get(entry.call)
+            if call is not None:
+                call.opened = entry
+                call.is_done = entry.phase != Phase.OPENED
+        unsent = [call for call in self._must_record if not (call.is_sent or call.is_done or call.is_abandoned)]
+        for call in unsent:
+            call.is_sent = True
+        return [call.command() for call in unsent]
+
+    def stall(self) -> None:
+        """Block the run: no code can run, and it waits for nothing that a worker or anybody else could bring about."""
+        self.blocked = Blocked(_mismatch.stalled(self))
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while some call is open, so that an entry may yet come."""
+        return any(scope.open for scope in self._scopes.values())
+
+    @property
+    def wake_after(self) -> int:
+        """How many children must complete before the code can go on, if nothing else comes: sooner is in vain."""
+        waiters = {call.waiter for call in self._waiting() if isinstance(call, ChildCall)}
+        return min((waiter.calls_needed if isinstance(waiter, CallGroup) else 1 for waiter in waiters), default=1)
+
+    def _waiting(self) -> list[PendingCall]:
+        return [call for scope in self._scopes.values() for call in scope.open.values()]
+
+    def _note_opened(self, scope: Scope, entry: Entry) -> None:
+        call = scope.open.get(entry.call) or self._abandoned.get((entry.scope, entry.call))
+        if call is not None:
+            call.opened = entry
+
+    def _note_marker(self, name: str) -> None:
+        for call in self._must_record:
+            if call.kind == Kind.PATCH and call.name == name:
+                call.is_done = True
+
+
+def code_of_caller() -> tuple[str, int] | None:
+    """Return file and line of the user's code that called into the SDK; looked for only where nothing is recorded."""
+    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] - documented in sys, and the only cheap way
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_OWN_FILES):
+            return name, frame.f_lineno
+        frame = frame.f_back
+    return None

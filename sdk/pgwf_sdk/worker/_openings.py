@@ -1,0 +1,87 @@
+"""What the database needs to start a child run or to open a human task that the workflow's code asked for."""
+
+import hashlib
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final
+
+from pgwf_sdk._errors import DefinitionError
+from pgwf_sdk.replay import CallId, HumanRequest, OpenHuman, StartChild
+from pgwf_sdk.worker._advance import ChildStart, TaskOpening
+
+CHILD_ID_BYTES_MAX: Final = 200
+_HUMAN: Final = "human."
+
+
+def child_start(parent_run_id: str, command: StartChild) -> ChildStart:
+    """The child run of a call. SerialisationError: an argument cannot be stored."""
+    workflow = command.call.workflow
+    return ChildStart(
+        key=command.id.key,
+        run_id=command.run_id or child_id(parent_run_id, command.id, workflow.name),
+        workflow=workflow.name,
+        need=workflow.need,
+        build=workflow.build,
+        payload=command.call.encode(),
+        encoding=1,
+    )
+
+
+def child_id(parent_run_id: str, call: CallId, workflow: str) -> str:
+    """`<parent>/<name>#<n>`, with the scope in between for a call inside a branch; a hash where that is too long."""
+    run_id = f"{parent_run_id}{call.scope}/{workflow}#{call.occurrence}"
+    if len(run_id.encode()) <= CHILD_ID_BYTES_MAX:
+        return run_id
+    root = parent_run_id.partition("/")[0].encode()[:100].decode(errors="ignore")
+    return f"{root}/{hashlib.blake2b(run_id.encode(), digest_size=16).hexdigest()}"
+
+
+def task_opening(run_id: str, command: OpenHuman) -> TaskOpening:
+    """The human task of a call. SerialisationError: its subject cannot be stored. DefinitionError: what cannot
+    be asked."""
+    request = command.request
+    if request.notify:
+        raise DefinitionError(
+            f"human task {request.name!r}: notify={list(request.notify)}; this release has no channels to notify by."
+            " Leave it out and send the message in a step before"
+        )
+    subject, encoding = request.encode_subject()
+    return TaskOpening(
+        key=command.id.key,
+        task_id=f"{run_id}{command.id.key}",
+        name=request.name,
+        title=request.title,
+        need=_need(request.name, request.need),
+        subject=(subject or b"null").decode(),
+        encoding=encoding or 1,
+        decision_schema=request.decision_schema(),
+        prefill=_prefill(request),
+        assigned=request.assign,
+        excluded=list(request.exclude),
+        due_seconds=_seconds(request.due),
+        expires_seconds=_seconds(request.expires),
+    )
+
+
+def _prefill(request: HumanRequest) -> str | None:
+    payload, _ = request.codec.encode(request.prefill, subject=f"prefill of {request.name}")
+    return None if payload is None else payload.decode()
+
+
+def _need(name: str, need: str | Mapping[str, int]) -> str:
+    seats = {need: 1} if isinstance(need, str) else dict(need)
+    if len(seats) != 1 or set(seats.values()) != {1}:
+        raise DefinitionError(
+            f"human task {name!r}: needs {seats}; expected one seat. Ask each reviewer with a task of their own,"
+            " side by side in ctx.parallel"
+        )
+    (capability,) = seats
+    if not capability.startswith(_HUMAN):
+        raise DefinitionError(
+            f"human task {name!r}: need {capability!r}; expected one that begins with {_HUMAN!r}: no worker takes those"
+        )
+    return capability
+
+
+def _seconds(duration: timedelta | None) -> float | None:
+    return None if duration is None else duration.total_seconds()
