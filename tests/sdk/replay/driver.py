@@ -1,0 +1,254 @@
+"""Plays the worker and the database for a replay: runs commands, gives entries their numbers and times.
+
+`run` goes on until the workflow ends. With a `shuffle` the commands of one exchange are answered in another order, and
+not all at once, as workers, people and clocks do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pgwf_journal import Entry, Kind, Phase
+from pgwf_sdk import _failure
+from pgwf_sdk._errors import Suspend
+from pgwf_sdk.replay import (
+    Abandon,
+    AsyncActivation,
+    AwaitSignal,
+    CallId,
+    Command,
+    OpenHuman,
+    Outcome,
+    RecordValue,
+    RunInfo,
+    RunStep,
+    StartChild,
+    StartTimer,
+    Suspended,
+    SyncActivation,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from pgwf_sdk._definition import Call, Workflow
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+EXCHANGES_MAX = 5_000
+
+Answer = tuple[Phase, bytes | None, int]
+
+
+@dataclass
+class Driver:
+    """One run and its journal. `signals` and `decisions` are what comes from outside, by name, oldest first."""
+
+    call: Call[Any]
+    seed: int = 17
+    signals: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    decisions: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    shuffle: Random | None = None
+    journal: list[Entry] = field(default_factory=list[Entry])
+    executed: Counter[str] = field(default_factory=Counter[str])
+    commands: list[Command] = field(default_factory=list[Command])
+    suspend_after: int | None = None
+    """Give the activation up once the journal is that long."""
+
+    def __post_init__(self) -> None:
+        self.clock = EPOCH
+        self._open: dict[tuple[str, int], Command] = {}
+        if not self.journal:
+            self._append(0, Kind.RUN, Phase.OPENED, "", self.workflow.name, 1, self.call.encode(), 1)
+
+    @property
+    def workflow(self) -> Workflow[..., Any]:
+        return self.call.workflow
+
+    @property
+    def info(self) -> RunInfo:
+        return RunInfo("run-1", self.workflow.name, self.seed, EPOCH)
+
+    def run(self) -> Outcome:
+        """One activation, from the journal as it is now."""
+        self._open.clear()
+        self.clock = max(self.clock, self.journal[-1].recorded_at)
+        if self.workflow.is_async:
+            return self._run_async()
+        return SyncActivation(self.workflow, self.info, list(self.journal)).run(self.exchange)
+
+    def _run_async(self) -> Outcome:
+        activation = AsyncActivation(self.workflow, self.info, list(self.journal))
+        try:
+            commands = activation.start()
+            while activation.outcome is None:
+                commands = activation.feed(self.exchange(commands))
+        except Suspend:
+            return Suspended()
+        finally:
+            activation.close()
+        return activation.outcome
+
+    def exchange(self, commands: list[Command]) -> Sequence[Entry]:
+        """Do some of what is open and return what was recorded."""
+        self.commands += commands
+        first_new = len(self.journal)
+        for command in commands:
+            self._take(command)
+        while len(self.journal) == first_new or self._opened_only(first_new):
+            if self.suspend_after is not None and len(self.journal) >= self.suspend_after:
+                raise Suspend
+            if not self._answer_some():
+                break
+        if self.suspend_after is not None and len(self.journal) >= self.suspend_after:
+            raise Suspend
+        assert len(self.journal) < EXCHANGES_MAX, "the run never ends"
+        new = self.journal[first_new:]
+        if not new:
+            raise Suspend
+        return new
+
+    def cancel(self, by: str = "ann", reason: str = "changed her mind") -> None:
+        payload = msgspec.json.encode({"by": by, "reason": reason})
+        self._append(0, Kind.CANCEL, Phase.COMPLETED, "", "cancel", 1, payload, 1)
+
+    def keys(self, phase: Phase = Phase.COMPLETED) -> list[str]:
+        return [entry.key for entry in self.journal if entry.phase == phase and entry.call]
+
+    def _opened_only(self, first: int) -> bool:
+        return all(entry.phase == Phase.OPENED for entry in self.journal[first:])
+
+    def _take(self, command: Command) -> None:
+        place = (command.id.scope, command.id.call)
+        if isinstance(command, Abandon):
+            gone = self._open.pop(place, None)
+            if gone is not None and not isinstance(gone, RunStep):
+                self._record(command.id, Phase.CANCELLED)
+            return
+        if not isinstance(command, RunStep | RecordValue) and command.opened is None:
+            self._record(command.id, Phase.OPENED)
+        self._open[place] = command
+
+    def _answer_some(self) -> bool:
+        """Answer what can be; timers fire only when nothing else can happen, the earliest first."""
+        ready = [command for command in self._open.values() if not self._is_timed(command)]
+        if ready:
+            if self.shuffle is not None:
+                self.shuffle.shuffle(ready)
+                ready = ready[: self.shuffle.randint(1, len(ready))]
+            for command in ready:
+                self._answer(command)
+            return True
+        timed = [(self._due(command), number) for number, command in enumerate(self._open.values()) if self._due(command)]
+        if not timed:
+            return False
+        due, number = min(timed)  # type: ignore[type-var]
+        command = list(self._open.values())[number]
+        self.clock = max(self.clock, due or self.clock)
+        self._record(command.id, Phase.COMPLETED if isinstance(command, StartTimer) else Phase.TIMED_OUT)
+        del self._open[command.id.scope, command.id.call]
+        return True
+
+    def _is_timed(self, command: Command) -> bool:
+        match command:
+            case StartTimer():
+                return True
+            case AwaitSignal(signal=name):
+                return not self.signals.get(name)
+            case OpenHuman(request=request):
+                return not self.decisions.get(request.name)
+            case _:
+                return False
+
+    def _due(self, command: Command) -> datetime | None:
+        opened = next(
+            (e for e in self.journal if (e.scope, e.call) == (command.id.scope, command.id.call)), self.journal[-1]
+        ).recorded_at
+        match command:
+            case StartTimer(duration=duration, until=until):
+                return until if until is not None else opened + (duration or timedelta(0))
+            case AwaitSignal(timeout=timedelta() as timeout):
+                return opened + timeout
+            case OpenHuman(request=request) if request.expires is not None:
+                return opened + request.expires
+            case _:
+                return None
+
+    def _answer(self, command: Command) -> None:
+        del self._open[command.id.scope, command.id.call]
+        phase, payload, encoding = self._outcome(command)
+        self._record(command.id, phase, payload, encoding)
+
+    def _outcome(self, command: Command) -> Answer:
+        self.executed[command.id.key] += 1
+        match command:
+            case RunStep(step=step, args=args, kwargs=kwargs):
+                return self._guarded(lambda: step.codec.encode(self._ran(step, args, kwargs), subject="result"))
+            case RecordValue(payload=payload, encoding=encoding):
+                return Phase.COMPLETED, payload, encoding
+            case StartChild(call=call):
+                return self._child(call)
+            case AwaitSignal(signal=name):
+                return self._guarded(lambda: _encoded(self.signals[name].pop(0)))
+            case OpenHuman(request=request):
+                value = self.decisions[request.name].pop(0)
+                decided = {"value": msgspec.Raw(_encoded(value)[0] or b"null"), "by": "ann", "at": self.clock}
+                return Phase.COMPLETED, msgspec.json.encode(decided), 1
+            case _:
+                raise AssertionError(command)
+
+    def _ran(self, step: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        result = step.fn(*args, **kwargs)
+        if step.is_async:
+            try:
+                result.send(None)
+            except StopIteration as done:
+                return done.value
+            raise AssertionError("the tests' async steps wait for nothing")
+        return result
+
+    def _guarded(self, act: Callable[[], tuple[bytes | None, int]]) -> Answer:
+        try:
+            return Phase.COMPLETED, *act()
+        except Exception as error:  # noqa: BLE001 - every failure of a step is recorded
+            return Phase.FAILED, _failure.describe(error), 1
+
+    def _child(self, call: Call[Any]) -> Answer:
+        child = Driver(call, seed=self.seed + 1, signals=self.signals, decisions=self.decisions)
+        match child.run():
+            case outcome if hasattr(outcome, "encoding"):
+                return Phase.COMPLETED, outcome.payload, outcome.encoding
+            case outcome:
+                return Phase.FAILED, getattr(outcome, "payload", None), 1
+
+    def _record(self, call: CallId, phase: Phase, payload: bytes | None = None, encoding: int = 0) -> None:
+        self._append(call.call, call.kind, phase, call.scope, call.name, call.occurrence, payload, encoding)
+
+    def _append(
+        self,
+        call: int,
+        kind: Kind,
+        phase: Phase,
+        scope: str,
+        name: str,
+        occurrence: int,
+        payload: bytes | None,
+        encoding: int,
+    ) -> None:
+        self.clock += timedelta(milliseconds=1)
+        self.journal.append(
+            Entry(
+                len(self.journal) + 1, call, kind, phase, scope, name, occurrence, payload, encoding, self.clock, 1, None
+            )
+        )
+
+
+def _encoded(value: Any) -> tuple[bytes | None, int]:
+    from pgwf_sdk._serial import encode
+
+    return encode(value)
