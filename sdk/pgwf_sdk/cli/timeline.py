@@ -126,6 +126,7 @@ def render_timeline(timeline: Timeline, *, width: int, ascii_only: bool = False,
 class _Drawing:
     def __init__(self, timeline: Timeline, width: int, glyphs: _Glyphs, *, colour: bool) -> None:
         self._timeline = timeline
+        self._width = width
         self._glyphs = glyphs
         self._colour = colour
         self._rows = timeline.rows[:ROWS_MAX]
@@ -197,8 +198,9 @@ class _Drawing:
         _write(cells, taken, "0", 0)
         _write(cells, taken, took, self._bar_cells - len(took))
         for fold in sorted(self._scale.folds, key=lambda fold: fold.seconds, reverse=True):
-            words = f"{self._glyphs.fold}{short_duration_words(fold.seconds)}"
-            _write(cells, taken, words, self._fold_place(fold.start, fold.end))
+            place, words = self._fold_place(fold.start, fold.end), short_duration_words(fold.seconds)
+            if not _write(cells, taken, f"{self._glyphs.fold}{words}", place):
+                _write(cells, taken, f"{words}{self._glyphs.fold}", place - len(words))
         return " " * (self._label_cells + 2) + "".join(cells)
 
     def _fold_place(self, start: datetime, end: datetime) -> int:
@@ -213,19 +215,27 @@ class _Drawing:
                 f"drawn from the first {self._timeline.entries_shown} of "
                 f"{count_words(self._timeline.entry_count, 'entry')}; --journal shows the rest"
             )
-        return [*lines, self._key()]
+        return [*lines, *self._key()]
 
-    def _key(self) -> str:
+    def _key(self) -> list[str]:
+        """What the marks mean, those that were used, in lines that fit."""
         used = {segment.look for row in self._rows for segment in row.segments}
-        words: dict[str, str] = {}
+        glyph_of: dict[str, str] = {}
         for look, meaning in _WORDS.items():
             if look in used:
-                words.setdefault(meaning, self._glyphs.looks[look])
-        parts = [f"{glyph} {meaning}" for meaning, glyph in words.items()]
+                glyph_of.setdefault(meaning, self._glyphs.looks[look])
+        parts = [f"{glyph} {meaning}" for meaning, glyph in glyph_of.items()]
         if self._scale.folds:
             hidden = duration_words(sum(fold.seconds for fold in self._scale.folds))
             parts.append(f"{self._glyphs.fold} {count_words(len(self._scale.folds), 'idle gap')} folded ({hidden})")
-        return "  ".join(parts)
+        lines = [""]
+        for part in parts:
+            joined = f"{lines[-1]}  {part}" if lines[-1] else part
+            if cells_of(joined) <= self._width:
+                lines[-1] = joined
+            else:
+                lines.append(part)
+        return lines
 
     def _painted_bar(self, cells: Sequence[_Cell]) -> str:
         return "".join(
@@ -237,10 +247,11 @@ class _Drawing:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colour and colour and text.strip() else text
 
 
-def _write(cells: list[str], taken: list[bool], words: str, place: int) -> None:
+def _write(cells: list[str], taken: list[bool], words: str, place: int) -> bool:
     """Write `words` at `place` unless something stands there or right beside it."""
     end = place + len(words)
     if place < 0 or end > len(cells) or any(taken[max(place - 1, 0) : end + 1]):
-        return
+        return False
     cells[place:end] = words
     taken[place:end] = [True] * len(words)
+    return True

@@ -119,11 +119,15 @@ class Activation(Struct, frozen=True, kw_only=True):
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """A failed attempt of a step that is still open: which one, why, and when the next one may start."""
+    """The failed attempts of a step that is still open: how many, since when, and when the next one may start.
+
+    `error` is the JSON of the last failure, as `failure_of` reads it.
+    """
 
     key: str
     number: int
-    next_at: datetime | None
+    first_at: datetime
+    next_at: datetime
     error: str | None
 
 

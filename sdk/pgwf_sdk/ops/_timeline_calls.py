@@ -132,9 +132,11 @@ def call_rows(facts: Facts) -> list[TimelineRow]:
         )
         for call in calls
     ]
+    resolved_keys = {call.key for call in calls}
     placed += [
-        (starts.place_of(scope, SEQ_MAX), _row_of_attempts(scope, name, attempts, facts, starts))
-        for (scope, name), attempts in _attempts_of_open_steps(facts.attempts, {call.key for call in calls}).items()
+        (starts.place_of(_step_of(attempt)[0], SEQ_MAX), _row_of_attempt(attempt, facts))
+        for attempt in facts.attempts
+        if attempt.key not in resolved_keys
     ]
     placed += _group_rows(placed, starts)
     return [row for _, row in sorted(placed, key=lambda item: item[0])]
@@ -233,27 +235,13 @@ def _wait_note(call: Call, state: RowState, took: timedelta, facts: Facts) -> st
     return _outcome_words(state, took)
 
 
-def _attempts_of_open_steps(
-    attempts: Sequence[Attempt], resolved_keys: set[str]
-) -> dict[tuple[str, str], list[Attempt]]:
-    of_step: dict[tuple[str, str], list[Attempt]] = {}
-    for attempt in attempts:
-        if attempt.key not in resolved_keys:
-            scope, _, call = attempt.key.rpartition("/step:")
-            of_step.setdefault((scope, call.rpartition("#")[0]), []).append(attempt)
-    return of_step
-
-
-def _row_of_attempts(
-    scope: str, name: str, attempts: Sequence[Attempt], facts: Facts, starts: "_StartTimes"
-) -> TimelineRow:
-    last = max(attempts, key=lambda attempt: attempt.number)
-    start = starts.last_event(scope)
-    failed_until = max(start, min(last.next_at or facts.ended_at, facts.ended_at))
-    left = (last.next_at - facts.asked_at).total_seconds() if last.next_at else 0.0
-    failure = failure_of(last.error)
-    when = f"in {duration_words(left)}" if left > 0 else "now"
-    note = f"{count_words(last.number, 'failed attempt')}, next {when}"
+def _row_of_attempt(attempt: Attempt, facts: Facts) -> TimelineRow:
+    scope, name = _step_of(attempt)
+    left = (attempt.next_at - facts.asked_at).total_seconds()
+    failure = failure_of(attempt.error)
+    note = (
+        f"{count_words(attempt.number, 'failed attempt')}, next {f'in {duration_words(left)}' if left > 0 else 'now'}"
+    )
     return TimelineRow(
         depth=depth_of(scope),
         group=_group_of(scope),
@@ -262,9 +250,18 @@ def _row_of_attempts(
         title=name,
         label=name,
         state=RowState.OPEN,
-        segments=(Segment(start, failed_until, Look.FAILED),),
+        segments=(
+            Segment(attempt.first_at, facts.ended_at, Look.QUEUED),
+            Segment(attempt.first_at, attempt.first_at, Look.FAILED),
+        ),
         note=f"{note}: {failure.line()}" if failure else note,
     )
+
+
+def _step_of(attempt: Attempt) -> tuple[str, str]:
+    """Scope and name of the step that an attempt belongs to."""
+    scope, _, call = attempt.key.rpartition("/step:")
+    return scope, call.rpartition("#")[0]
 
 
 def _group_rows(
@@ -337,11 +334,6 @@ class _StartTimes:
             index = branch_scope.rpartition("[")[2].removesuffix("]")
             place += [self._first_seq_below.get(_group_of(branch_scope), SEQ_MAX), int(index)]
         return (*place, seq)
-
-    def last_event(self, scope: str) -> datetime:
-        """The last time something was resolved in a scope, at least its start."""
-        resolved = self._resolved.get(scope, [])
-        return resolved[-1].recorded_at if resolved else self._scope_start(scope)
 
     def _before(self, scope: str, seq: int, *, ordinal: int) -> datetime:
         resolved = self._resolved.get(scope, [])

@@ -21,7 +21,7 @@ def duration_words(seconds: float) -> str:
 def short_duration_words(seconds: float) -> str:
     """The length of time in one unit, rounded: `3ms`, `12s`, `4m`, `18h`, `3d`."""
     for unit_seconds, unit in ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")):
-        if seconds >= unit_seconds:
+        if seconds >= 0.99 * unit_seconds:  # 59m 43s is nearer to one hour than "60m" suggests.
             return f"{seconds / unit_seconds:.0f}{unit}"
     return f"{seconds * 1000:.0f}ms"
 

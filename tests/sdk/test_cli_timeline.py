@@ -1,0 +1,193 @@
+"""The drawn timeline, compared with text as a person sees it."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+from pgwf_sdk import ops
+from pgwf_sdk.cli._text import cells_of
+from pgwf_sdk.cli.timeline import WIDTH_MIN, render_timeline
+from tests.sdk.story import Story, a_run, at, audit, refund
+
+
+def drawn(story: Story, *, width: int = 100, ascii_only: bool = False, asked: float = 1e6) -> str:
+    return render_timeline(ops.build_timeline(story.facts(asked=asked)), width=width, ascii_only=ascii_only)
+
+
+def golden(text: str) -> str:
+    """A golden text without the indentation it has here."""
+    return dedent(text).strip("\n")
+
+
+def test_a_run_that_waits_for_people_shows_its_work_because_idle_gaps_are_folded() -> None:
+    assert drawn(refund()) == golden(
+        """
+                          0                ≈18h  ≈8h       ≈1h       1d 3h
+        refund-42        │─────────────────≈─────≈─────────≈──────────────│ completed after 1d 3h
+          python-1       │━            ▚   ≈     ≈         ≈  ▚━━━━━━━━━━━│ 3 leases, replayed 7 entries
+          gpu-1          │        ▚━━━━━   ≈     ≈         ≈              │ replayed 1 entry
+          python-2       │                 ≈  ▚  ≈  ▚━━━━  ≈              │ lost its lease, 2 leases, repla…
+          load_order     │█                ≈     ≈         ≈              │ 400 ms
+          fraud_score    │        ██████   ≈     ≈         ≈              │ 6.0 s
+          human risk     │             ▓▓▓▓≈▓▓   ≈         ≈              │ bob decided after 18h 9m
+          human legal    │             ▓▓▓▓≈▓▓▓▓▓≈▓▓       ≈              │ carol decided after 1d 1h
+          pay_out        │                 ≈     ≈         ≈  █████       │ 5.0 s
+          email_customer │                 ≈     ≈         ≈       ███████│ 7.0 s
+        ━ leased  ▚ taken over, replayed  █ step  ▓ person  ≈ 3 idle gaps folded (1d 2h)
+        """
+    )
+
+
+def test_ascii_is_enough_for_everything_a_timeline_says() -> None:
+    text = drawn(refund(), width=80, ascii_only=True)
+
+    assert text == golden(
+        """
+                          0          ^18h  ^8h      ^1h  1d 3h
+        refund-42        |-----------^-----^--------^---------| completed after 1d 3h
+          python-1       |=       /  ^     ^        ^  /======| 3 leases, replayed 7 en~
+          gpu-1          |     /==   ^     ^        ^         | replayed 1 entry
+          python-2       |           ^  /  ^  /==   ^         | lost its lease, 2 lease~
+          load_order     |#          ^     ^        ^         | 400 ms
+          fraud_score    |     ###   ^     ^        ^         | 6.0 s
+          human risk     |        @@@^@@   ^        ^         | bob decided after 18h 9m
+          human legal    |        @@@^@@@@@^@@@     ^         | carol decided after 1d ~
+          pay_out        |           ^     ^        ^  ###    | 5.0 s
+          email_customer |           ^     ^        ^     ####| 7.0 s
+        = leased  / taken over, replayed  # step  @ person  ^ 3 idle gaps folded (1d 2h)
+        """
+    )
+    assert text.isascii()
+
+
+def test_sixty_equal_children_are_one_row_and_the_slowest_stand_apart() -> None:
+    assert drawn(audit()) == golden(
+        """
+                                  0                                    12.1 s
+        audit                    │───────────────────────────────────────────│ completed after 12.1 s
+          w-1                    │━━━━━━━━━━━                                │ lost its lease
+          w-2                    │                     ▚                   ▚━│ 2 leases, replayed 222 entri…
+          discover               │██                                         │ 500 ms
+          map                    │  ──────────────────────────────────────── │ 60 branches, 11.0 s
+            child audit_one × 57 │  ▆▆▆▆▆▆█▆█▃▆█▆▆█▆▆▆▆▆█▆▆█▆▆               │ p50 100 ms, max 100 ms
+            [7] child audit_one  │     ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄                │ 7.0 s
+            [22] child audit_one │           ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄          │ 8.8 s
+            [41] child audit_one │                   ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄ │ 11.1 s
+          write_report           │                                         ██│ 290 ms
+        ━ leased  ▚ taken over, replayed  █ step  ▄ child run  ▄ several at once
+        """  # noqa: RUF001
+    )
+
+
+def test_a_living_run_shows_what_it_waits_for_and_its_failed_attempts() -> None:
+    story = Story(status="waiting", end=None, available_at=at(3600))
+    story.entry(1, "step", "charge")
+    story.entry(1.2, "timer", "", "opened")
+    story.entry(1.2, "signal", "delivered", "opened")
+    story.lease(1, "w-1", 0, 1.3, "reschedule_job")
+    story.attempts = [
+        ops.Attempt(
+            key="/step:notify#1",
+            number=3,
+            first_at=at(4),
+            next_at=at(130),
+            error='{"type":"builtins:TimeoutError","message":"no answer"}',
+        )
+    ]
+
+    assert drawn(story, asked=100, width=108) == golden(
+        """
+                            0                                        3s≈  1m 40s
+        order-17           │───────────────────────────────────────────≈─────≈──│ waiting, since 1m 40s
+          w-1              │━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━   ≈     ≈  │
+          charge           │███████████████████████████████            ≈     ≈  │ 1.0 s
+          sleep            │                                    ░░░░░░░≈░░░░░≈░░│ fires in 58m 20s
+          signal delivered │                                    ·······≈·····≈··│ since 1m 39s
+          notify           │                                           ≈  ▒··≈··│ 3 failed attempts, next in 30.0 s…
+        ━ leased  █ step  ▒ failed  · waiting  ░ timer  ≈ 2 idle gaps folded (1m 39s)
+        """
+    )
+
+
+@pytest.mark.parametrize("width", [1, 40, 44, 60, 80, 100, 132, 200])
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_no_line_is_wider_than_the_terminal(width: int, ascii_only: bool) -> None:
+    for story in (refund(), audit(), Story(end=0)):
+        lines = drawn(story, width=width, ascii_only=ascii_only).splitlines()
+
+        assert max(cells_of(line) for line in lines) <= max(width, WIDTH_MIN)
+
+
+def test_every_bar_has_the_same_length() -> None:
+    lines = [line for line in drawn(audit(), width=132).splitlines() if line.count("│") == 2]
+
+    assert len({(line.index("│"), line.rindex("│")) for line in lines}) == 1
+
+
+def test_names_cannot_drive_the_terminal() -> None:
+    story = Story(run_id="\x1b]0;pwned\x07", end=2)
+    story.entry(1, "step", "a\x1b[31mred\u202eevil")
+
+    text = drawn(story, width=120)
+
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "\u202e" not in text
+    assert r"a\x1b[31mred\u202eevil" in text
+
+
+def test_wide_characters_keep_the_columns_straight() -> None:
+    story = Story(end=2)
+    story.entry(1, "step", "支払い処理を実行する")
+    story.entry(2, "step", "pay")
+
+    lines = [line for line in drawn(story, width=80).splitlines() if line.count("│") == 2]
+
+    assert len({cells_of(line[: line.index("│")]) for line in lines}) == 1
+
+
+def test_colours_only_surround_what_is_drawn_without_them() -> None:
+    timeline = ops.build_timeline(refund().facts())
+
+    plain = render_timeline(timeline, width=100)
+    coloured = render_timeline(timeline, width=100, colour=True)
+
+    assert "\x1b[32m" in coloured
+    for code in ("0", "2", "31", "32", "33", "34", "35", "36"):
+        coloured = coloured.replace(f"\x1b[{code}m", "")
+    assert [line.rstrip() for line in coloured.splitlines()] == plain.splitlines()
+
+
+def test_a_run_without_any_time_or_entry_can_be_drawn() -> None:
+    story = Story(end=0)
+
+    assert drawn(story, width=60).splitlines()[1].startswith("order-17 │─")
+
+
+def test_more_rows_than_a_person_reads_are_counted_not_drawn() -> None:
+    story = Story(end=1000)
+    for number in range(400):
+        story.entry(number + 1, "step", f"step_{number}")
+
+    text = drawn(story)
+
+    assert len(text.splitlines()) < 310
+    assert "101 more rows not drawn" in text
+
+
+def test_a_child_that_failed_is_not_folded_with_those_that_completed() -> None:
+    story = Story(end=30)
+    for index in range(10):
+        scope = f"/branch:map#1[{index}]"
+        story.entry(1, "child", "audit_one", "opened", scope=scope)
+        story.children.append(a_run(f"c{index}", start=1, end=3, parent_key=f"{scope}/child:audit_one#1"))
+    for index in range(10):
+        phase = "failed" if index == 4 else "completed"
+        story.entry(3, "child", "audit_one", phase, scope=f"/branch:map#1[{index}]")
+
+    lines = drawn(story).splitlines()
+
+    assert sum("audit_one \N{MULTIPLICATION SIGN} 9" in line for line in lines) == 1
+    assert sum("[4] child audit_one" in line and "failed after 2.0 s" in line for line in lines) == 1
