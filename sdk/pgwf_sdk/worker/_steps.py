@@ -66,6 +66,7 @@ class StepAttempt:
         self._threads = threads
         self._done = done
         self._is_dropped = False
+        log.debug("run %s: %s: attempt %d starts", run_id, command.id.key, number)
         self._task = asyncio.get_running_loop().create_task(self._run(), name=command.id.key)
 
     def drop(self) -> None:
