@@ -22,6 +22,8 @@ CONNECTIONS_MAX = 4
 _IDLE_SECONDS_MAX = 60.0  # A quiet client gives its connections back to the server.
 _CONNECT_SECONDS_MAX = 10  # An address that swallows packets must fail a call, not hang it.
 
+_BUSY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
+
 _CLOSED = "this client is closed: make a new one, or close it after its last use"
 
 _CONNECTION_SETTINGS: dict[str, Any] = {
@@ -30,6 +32,15 @@ _CONNECTION_SETTINGS: dict[str, Any] = {
     "prepare_threshold": None,
     "connect_timeout": _CONNECT_SECONDS_MAX,
 }
+
+
+# A claim that finds nothing may LISTEN; nobody reads that here, and without a handler psycopg would keep it for ever.
+def _ignore_notifications(connection: Connection) -> None:
+    connection.add_notify_handler(lambda _: None)
+
+
+async def _ignore_notifications_async(connection: AsyncConnection) -> None:
+    connection.add_notify_handler(lambda _: None)
 
 
 class Database:
@@ -89,6 +100,10 @@ class Database:
         with pool.connection() as pooled:
             try:
                 return execute(pooled, statement)
+            except _BUSY:
+                if statement.when_busy is None:
+                    raise
+                return execute(pooled, statement.for_busy())
             except psycopg.OperationalError:
                 if not (pooled.closed and statement.is_repeatable):
                     raise
@@ -111,6 +126,7 @@ class Database:
                     max_size=self._connections_max,
                     max_idle=_IDLE_SECONDS_MAX,
                     kwargs=_CONNECTION_SETTINGS,
+                    configure=_ignore_notifications,
                     open=True,
                 )
             return self._pool
@@ -174,6 +190,10 @@ class AsyncDatabase:
         async with pool.connection() as pooled:
             try:
                 return await execute_async(pooled, statement)
+            except _BUSY:
+                if statement.when_busy is None:
+                    raise
+                return await execute_async(pooled, statement.for_busy())
             except psycopg.OperationalError:
                 if not (pooled.closed and statement.is_repeatable):
                     raise
@@ -192,6 +212,7 @@ class AsyncDatabase:
                     max_size=self._connections_max,
                     max_idle=_IDLE_SECONDS_MAX,
                     kwargs=_CONNECTION_SETTINGS,
+                    configure=_ignore_notifications_async,
                     open=False,
                 )
                 await self._pool.open()

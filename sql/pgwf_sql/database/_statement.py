@@ -1,14 +1,14 @@
 """A statement as a value: which query, with which parameters, and what its rows mean."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import dict_row
 
 from pgwf_sql import query
-from pgwf_sql.database._timestamps import NeverLoader
+from pgwf_sql.database._timestamps import adapt_never
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -23,18 +23,24 @@ class Statement(Generic[T_co]):
 
     `query` names a file of `queries/`. `is_repeatable` claims that running it twice has the effect of running it
     once: only then is it sent again after the connection was lost, when nobody can know whether it took effect.
+    `when_busy` are parameters to change for a second attempt when others hold what it needs (None: there is none).
     """
 
     query: str
     parameters: Mapping[str, object]
     read: Callable[[Sequence[Row]], T_co]
     is_repeatable: bool = False
+    when_busy: Mapping[str, object] | None = None
+
+    def for_busy(self) -> "Statement[T_co]":
+        """The statement of the second attempt."""
+        return replace(self, parameters={**self.parameters, **(self.when_busy or {})}, when_busy=None)
 
 
 def execute(connection: Connection[Any], statement: Statement[T]) -> T:
     """Run `statement` on `connection` and read its rows; the connection's transaction is neither begun nor ended."""
     with connection.cursor(row_factory=dict_row) as cursor:
-        cursor.adapters.register_loader("timestamptz", NeverLoader)
+        adapt_never(cursor)
         cursor.execute(query(statement.query).encode(), statement.parameters)
         rows = cursor.fetchall() if cursor.description else []
     return statement.read(rows)
@@ -43,7 +49,7 @@ def execute(connection: Connection[Any], statement: Statement[T]) -> T:
 async def execute_async(connection: AsyncConnection[Any], statement: Statement[T]) -> T:
     """Like `execute`, on an asynchronous connection."""
     async with connection.cursor(row_factory=dict_row) as cursor:
-        cursor.adapters.register_loader("timestamptz", NeverLoader)
+        adapt_never(cursor)
         await cursor.execute(query(statement.query).encode(), statement.parameters)
         rows = await cursor.fetchall() if cursor.description else []
     return statement.read(rows)

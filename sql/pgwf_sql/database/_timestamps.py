@@ -2,11 +2,11 @@
 
 from datetime import UTC, datetime
 
-from psycopg.abc import Buffer
-from psycopg.types.datetime import TimestamptzLoader
+from psycopg.abc import AdaptContext, Buffer
+from psycopg.types.datetime import DatetimeDumper, TimestamptzLoader
 
 NEVER = datetime.max.replace(tzinfo=UTC)
-"""What a client sees where the database holds 'infinity': an instant that does not come."""
+"""An instant that does not come: what a client sees, and what it may send, where the database holds 'infinity'."""
 _ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 
@@ -20,3 +20,18 @@ class NeverLoader(TimestamptzLoader):
         if text == b"-infinity":
             return _ALWAYS
         return super().load(data)
+
+
+class NeverDumper(DatetimeDumper):
+    """Dumps datetimes in text format; NEVER becomes 'infinity'."""
+
+    def dump(self, obj: datetime) -> Buffer | None:
+        return b"infinity" if obj == NEVER else super().dump(obj)
+
+
+def adapt_never(context: AdaptContext) -> None:
+    """Make 'infinity' and NEVER the same for what `context` (a cursor) sends and receives, and for nothing else."""
+    adapters = context.adapters
+    if adapters is not None:
+        adapters.register_loader("timestamptz", NeverLoader)
+        adapters.register_dumper(datetime, NeverDumper)

@@ -1,0 +1,1 @@
+select pgwf.crash_concern_threshold()

@@ -1,0 +1,1 @@
+select pgwf.is_notify_enabled()

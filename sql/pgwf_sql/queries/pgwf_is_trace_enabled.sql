@@ -1,0 +1,1 @@
+select pgwf.is_trace_enabled()

@@ -1,0 +1,1 @@
+select pgwf.set_notify(enabled => %(enabled)s)

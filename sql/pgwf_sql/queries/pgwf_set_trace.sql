@@ -1,0 +1,1 @@
+select pgwf.set_trace(enabled => %(enabled)s)
