@@ -7,8 +7,6 @@ from pgwf_sdk._errors import (
     ChildFailedError,
     ContextError,
     DefinitionError,
-    HistoryError,
-    InvalidArgumentError,
     OperatorError,
     PgwfError,
     RaceError,
@@ -25,7 +23,6 @@ from pgwf_sdk._errors import (
     StepFailedError,
     StepInterruptedError,
     StepTimeoutError,
-    Suspend,
     TaskNotFoundError,
     TaskNotHeldError,
     TaskUnavailableError,
@@ -35,8 +32,9 @@ from pgwf_sdk._errors import (
     WorkflowError,
 )
 from pgwf_sdk._retry import NonRetryable, RetryAfter, RetryPolicy
-from pgwf_sdk._step_context import StepContext, current_step, enter_step, leave_step
+from pgwf_sdk._step_context import StepContext, current_step
 from pgwf_sdk.replay import AsyncChild, AsyncContext, Child, Context, Decision, Vote
+from pgwf_sdk.worker import Worker
 
 __all__ = [
     "AsyncChild",
@@ -52,8 +50,6 @@ __all__ = [
     "ContextError",
     "Decision",
     "DefinitionError",
-    "HistoryError",
-    "InvalidArgumentError",
     "NonRetryable",
     "OperatorError",
     "PgwfError",
@@ -76,7 +72,6 @@ __all__ = [
     "StepFailedError",
     "StepInterruptedError",
     "StepTimeoutError",
-    "Suspend",
     "TaskNotFoundError",
     "TaskNotHeldError",
     "TaskUnavailableError",
@@ -84,11 +79,10 @@ __all__ = [
     "UsageError",
     "Vote",
     "WaitTimeoutError",
+    "Worker",
     "Workflow",
     "WorkflowError",
     "current_step",
-    "enter_step",
-    "leave_step",
     "step",
     "workflow",
 ]

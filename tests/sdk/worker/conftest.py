@@ -23,10 +23,12 @@ STOP_SECONDS_MAX = 30.0
 class StartWorker(Protocol):
     """Starts a worker that is stopped at the end of the test."""
 
-    def __call__(self, *workflows: Workflow[..., Any], **options: Any) -> Worker: ...
+    def __call__(self, *workflows: Workflow[..., Any], **options: Any) -> Running: ...
 
 
-class _Running:
+class Running:
+    """A worker at work."""
+
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.error: BaseException | None = None
@@ -40,6 +42,7 @@ class _Running:
             self.error = error
 
     def stop(self) -> None:
+        """Drain it and wait until it has ended; idempotent."""
         self.worker.stop()
         self._thread.join(STOP_SECONDS_MAX)
         assert not self._thread.is_alive(), "the worker did not stop"
@@ -57,10 +60,10 @@ def client(dsn: str) -> Iterator[Client]:
 def start_worker(client: Client) -> Iterator[StartWorker]:
     with ExitStack() as running:
 
-        def start(*workflows: Workflow[..., Any], **options: Any) -> Worker:
+        def start(*workflows: Workflow[..., Any], **options: Any) -> Running:
             options.setdefault("poll", timedelta(seconds=1))
-            worker = Worker(client, workflows=workflows, **options)
-            running.callback(_Running(worker).stop)
+            worker = Running(Worker(client, workflows=workflows, **options))
+            running.callback(worker.stop)
             return worker
 
         yield start
