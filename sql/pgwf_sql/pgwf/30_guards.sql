@@ -151,7 +151,7 @@ returns boolean
 language sql
 stable
 set search_path = pg_catalog, pg_temp
-as $$ select trace_enabled from pgwf.setting $$;
+as $$ select trace_enabled from pgwf.setting where only_row $$;
 
 -- Turn trace rows on or off for every session. Locks the settings row until commit. Errors: 23502.
 create or replace function pgwf.set_trace(enabled boolean)
@@ -175,7 +175,7 @@ returns boolean
 language sql
 stable
 set search_path = pg_catalog, pg_temp
-as $$ select notify_enabled from pgwf.setting $$;
+as $$ select notify_enabled from pgwf.setting where only_row $$;
 
 -- Turn announcements (and the LISTEN of an empty get_work) on or off for every session. Sleeping workers are woken
 -- either way. Locks the settings row until commit. Errors: 23502.
@@ -200,4 +200,4 @@ returns int
 language sql
 stable
 set search_path = pg_catalog, pg_temp
-as $$ select crash_concern_threshold from pgwf.setting $$;
+as $$ select crash_concern_threshold from pgwf.setting where only_row $$;

@@ -68,7 +68,7 @@ begin
     return;
   end if;
   v_tell_all := current_setting('transaction_isolation') in ('repeatable read', 'serializable')
-    or (select s.notify_enabled from pgwf.setting as s);
+    or (select s.notify_enabled from pgwf.setting as s where s.only_row);
   select array_agg(distinct pgwf.channel('need.' || d.need))
   into v_channels
   from unnest(p_needs) as d(need)

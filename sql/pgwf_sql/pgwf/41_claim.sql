@@ -7,6 +7,7 @@ returns tid[]
 language plpgsql
 volatile
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -141,6 +142,7 @@ returns table (n bigint, job_id text, need text, lease_id uuid, lease_no bigint,
 language plpgsql
 volatile
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
@@ -156,7 +158,7 @@ declare
   v_special boolean;
   v_setting record;
 begin
-  select s.trace_enabled, make_interval(secs => s.aging_seconds) as aging into v_setting from pgwf.setting as s;
+  select s.trace_enabled, make_interval(secs => s.aging_seconds) as aging into v_setting from pgwf.setting as s where s.only_row;
   for turn in 1..TURNS_MAX loop
     if v_limited then
       select

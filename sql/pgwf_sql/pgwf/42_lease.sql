@@ -27,6 +27,7 @@ language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
@@ -87,6 +88,7 @@ language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
@@ -148,6 +150,7 @@ returns table (ord int, status text, until timestamptz)
 language plpgsql
 volatile
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
@@ -180,7 +183,7 @@ begin
     from extended as e
     join item as i on i.n = e.n and i.status = 'ok'
     join pgwf.lease as l on l.n = e.n
-    where (select s.trace_enabled from pgwf.setting as s)
+    where (select s.trace_enabled from pgwf.setting as s where s.only_row)
   )
   select i.ord::int, i.status, e.until
   from item as i
@@ -201,6 +204,7 @@ create or replace function pgwf._lock_leases(
 language plpgsql
 volatile
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -258,6 +262,7 @@ language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -301,6 +306,7 @@ language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 set lock_timeout = '100ms'
 as $$

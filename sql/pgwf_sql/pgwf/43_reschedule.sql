@@ -14,6 +14,7 @@ returns void
 language plpgsql
 volatile
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -69,6 +70,7 @@ returns table (ord int, n bigint, status text)
 language plpgsql
 volatile
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
@@ -117,6 +119,7 @@ returns text[]
 language plpgsql
 volatile
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -184,6 +187,7 @@ returns bigint[]
 language plpgsql
 volatile
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 begin
@@ -289,7 +293,7 @@ as $$
     group by w.ord
   ) as w on w.ord = i.ord
   where i.status = 'ok'
-    and (select s.trace_enabled from pgwf.setting as s)
+    and (select s.trace_enabled from pgwf.setting as s where s.only_row)
 $$;
 
 -- The error for a reschedule that was not 'ok', in the words of the calling function.
@@ -352,6 +356,7 @@ language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
@@ -395,6 +400,7 @@ language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 set lock_timeout = '100ms'
 as $$
@@ -431,6 +437,7 @@ language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare

@@ -14,6 +14,7 @@ returns void
 language plpgsql
 volatile
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -49,7 +50,7 @@ begin
         || jsonb_build_object('outcome', p_outcome, 'completed_without_lease', l.n is null, 'created_at', j.created_at)
     from jobs as j
     left join leases as l on l.n = j.n
-    where (select s.trace_enabled from pgwf.setting as s)
+    where (select s.trace_enabled from pgwf.setting as s where s.only_row)
   )
   select
     array_agg(l.singleton_key) filter (where l.singleton_key is not null),
@@ -86,6 +87,7 @@ returns table (ord int, status text)
 language plpgsql
 volatile
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
@@ -117,6 +119,7 @@ returns bigint[]
 language plpgsql
 volatile
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -167,6 +170,7 @@ language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -201,6 +205,7 @@ language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 set lock_timeout = '100ms'
 as $$

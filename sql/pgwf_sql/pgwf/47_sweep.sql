@@ -32,6 +32,7 @@ returns bigint[]
 language plpgsql
 volatile
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -98,7 +99,7 @@ begin
     from ended as e
     join pgwf.job as j on j.n = e.n
     left join counted as c on c.n = e.n
-    where (select s.trace_enabled from pgwf.setting as s)
+    where (select s.trace_enabled from pgwf.setting as s where s.only_row)
   )
   select
     array_agg(e.n),
@@ -153,6 +154,7 @@ returns int
 language plpgsql
 volatile
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -180,6 +182,7 @@ returns int
 language plpgsql
 volatile
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -223,6 +226,7 @@ returns bigint[]
 language plpgsql
 volatile
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -298,6 +302,7 @@ language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare

@@ -7,6 +7,7 @@ returns table (rule text, subject text)
 language sql
 volatile
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
   with recursive clock as materialized (
     select pgwf._now() as now
@@ -114,6 +115,7 @@ returns table (rule text, subject text)
 language sql
 volatile
 set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
   with clock as materialized (
     select pgwf._now() as now

@@ -25,7 +25,11 @@ do $$
 declare
   v_object record;
 begin
-  execute format('grant pgwf_owner to %I', current_user);
+  -- The schema first: a new owner of what is in it must be able to create there.
+  if not pg_has_role(current_user, 'pgwf_owner', 'member') then
+    execute format('grant pgwf_owner to %I', current_user);
+  end if;
+  execute 'alter schema pgwf owner to pgwf_owner';
   for v_object in
     select p.oid::regprocedure as signature, p.proname not like '\_%' as is_public
     from pg_proc as p
@@ -50,7 +54,6 @@ begin
   loop
     execute format('alter %s %s owner to pgwf_owner', v_object.kind, v_object.name);
   end loop;
-  execute 'alter schema pgwf owner to pgwf_owner';
 end
 $$;
 

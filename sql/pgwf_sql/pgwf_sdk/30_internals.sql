@@ -4,6 +4,7 @@
 create or replace function pgwf_sdk._lock_runs(p_n bigint[]) returns void
 language sql volatile
 set enable_seqscan = off
+set jit = off
 as $$
   select count(*) from (
     select r.n from pgwf_sdk.run r where r.n = any (p_n) order by r.n for no key update
@@ -64,6 +65,7 @@ create or replace function pgwf_sdk._deliver(
 ) returns bigint[]
 language plpgsql volatile
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   v_wake bigint[];
@@ -100,6 +102,7 @@ $$;
 create or replace function pgwf_sdk._open_seats(p_n bigint[]) returns bigint[]
 language sql stable
 set enable_seqscan = off
+set jit = off
 as $$
   select coalesce(array_agg(s.seat), '{}')
   from pgwf_sdk.task t
@@ -111,6 +114,7 @@ $$;
 create or replace function pgwf_sdk._close_tasks(p_seats bigint[], p_state text, p_worker_id text, p_now timestamptz) returns void
 language plpgsql volatile
 set enable_seqscan = off
+set jit = off
 as $$
 begin
   update pgwf_sdk.task t
@@ -125,6 +129,7 @@ $$;
 create or replace function pgwf_sdk._end_jobs(p_n bigint[], p_outcome text, p_worker_id text, p_now timestamptz) returns void
 language plpgsql volatile
 set enable_seqscan = off
+set jit = off
 as $$
 begin
   perform pgwf._catch(j.n)
@@ -138,6 +143,7 @@ $$;
 create or replace function pgwf_sdk._withdraw(p_n bigint[]) returns void
 language plpgsql volatile
 set enable_seqscan = off
+set jit = off
 as $$
 begin
   delete from pgwf.ready r using pgwf.job j where j.n = any (p_n) and r.need = j.need and r.priority = j.priority and r.pos = j.n;

@@ -10,6 +10,7 @@ create or replace function pgwf_sdk._give_back(
 ) returns void
 language plpgsql volatile
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   v_ended bigint[];
@@ -49,6 +50,7 @@ create or replace function pgwf_sdk._finish(
 ) returns void
 language plpgsql volatile
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   v_wake bigint[] := '{}';
@@ -102,6 +104,7 @@ returns table (
   occurrences int[], payloads bytea[], encodings smallint[], times timestamptz[])
 language plpgsql volatile
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   v_foreign bigint[];
@@ -180,6 +183,7 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare

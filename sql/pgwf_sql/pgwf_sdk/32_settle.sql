@@ -4,6 +4,7 @@
 create or replace function pgwf_sdk._inbox(p_n bigint, p_after bigint) returns jsonb
 language sql stable
 set enable_seqscan = off
+set jit = off
 as $$
   select jsonb_agg(jsonb_build_object(
     'id', i.id, 'kind', i.kind, 'name', i.name, 'phase', i.phase, 'payload', encode(i.payload, 'base64'),
@@ -34,6 +35,7 @@ $$;
 create or replace function pgwf_sdk._note_attempts(p_n bigint[], p_attempts jsonb, p_now timestamptz) returns void
 language plpgsql volatile
 set enable_seqscan = off
+set jit = off
 as $$
 begin
   delete from pgwf_sdk.attempt t
@@ -90,6 +92,7 @@ create or replace function pgwf_sdk._settle(
 )
 language plpgsql volatile
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare

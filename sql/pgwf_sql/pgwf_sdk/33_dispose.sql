@@ -44,6 +44,7 @@ create or replace function pgwf_sdk._create_children(
 ) returns void
 language sql volatile
 set enable_seqscan = off
+set jit = off
 as $$
   select pgwf_sdk._create_runs(
     array_agg(c.child order by c.ord), array_agg(c.run_id order by c.ord), array_agg(c.workflow order by c.ord),
@@ -61,6 +62,7 @@ $$;
 create or replace function pgwf_sdk._unread(p_n bigint, p_seen bigint, p_wake_after int) returns boolean
 language sql stable
 set enable_seqscan = off
+set jit = off
 as $$
   select count(*) filter (where i.kind <> 6 or i.phase <> 2) > 0 or count(*) >= greatest(p_wake_after, 1)
   from pgwf_sdk.inbox i
@@ -77,6 +79,7 @@ create or replace function pgwf_sdk._dispose(
 ) returns void
 language plpgsql volatile
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   v_n bigint[];

@@ -7,6 +7,7 @@ create or replace function pgwf_sdk.keepalive(
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 set enable_bitmapscan = off
 as $$
 declare
