@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, LiteralString, Protocol, TypeVar, cast
 
 import psycopg
@@ -54,7 +55,8 @@ class Databases:
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
-        self._admin = psycopg.connect(dsn, autocommit=True)
+        self._closing = ExitStack()
+        self._admin = self._closing.enter_context(closing(psycopg.connect(dsn, autocommit=True)))
 
     def prepare(self) -> None:
         """Make the template, unless another process of this test run has done so."""
@@ -81,11 +83,17 @@ class Databases:
         finally:
             self._run("drop database if exists {} with (force)", name)
 
+    @cached_property
+    def shared(self) -> psycopg.Connection[Any]:
+        """A connection to a database that tests share, for those that change nothing in it."""
+        dsn = self._closing.enter_context(self.fresh())
+        return self._closing.enter_context(closing(psycopg.connect(dsn, autocommit=True)))
+
     def _run(self, statement: LiteralString, *names: str) -> None:
         self._admin.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
     def close(self) -> None:
-        self._admin.close()
+        self._closing.close()
 
 
 class Clock:
