@@ -124,7 +124,7 @@ class Step(Generic[P, R_co]):
 
 @dataclass(frozen=True, eq=False)
 class Workflow(Generic[P, R_co]):
-    """A function that takes a context and is made durable by its journal. Calling it builds a Call; nothing runs yet."""
+    """A function that takes a context and is made durable by its journal. Calling it builds a Call and runs nothing."""
 
     fn: Callable[..., Any]
     name: str
@@ -260,7 +260,9 @@ class WorkflowDecorator(Protocol):
     """What `workflow(…)` with options returns."""
 
     @overload
-    def __call__(self, fn: Callable[Concatenate[AsyncContext, P], Coroutine[Any, Any, R]], /) -> AsyncWorkflow[P, R]: ...
+    def __call__(
+        self, fn: Callable[Concatenate[AsyncContext, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncWorkflow[P, R]: ...
     @overload
     def __call__(self, fn: Callable[Concatenate[Context, P], R], /) -> SyncWorkflow[P, R]: ...
 
@@ -312,7 +314,7 @@ def step(
         )
     if isinstance(fn, Step | Workflow):
         raise DefinitionError(f"{fn!r} is a definition already; expected a function, or {fn!r}.options(…) of a Step")
-    return Step(
+    made: Step[..., Any] = Step(
         fn,
         name_of(fn) if name is None else check_name(name, repr(fn)),
         need,
@@ -322,6 +324,7 @@ def step(
         heartbeat_timeout,
         at_most_once,
     )
+    return made
 
 
 @overload
@@ -356,12 +359,12 @@ def workflow(
     ):
         raise DefinitionError(f"workflow {fn!r} takes no context; expected `ctx` as its first parameter")
     own_name = name_of(fn) if name is None else check_name(name, repr(fn))
-    kind = AsyncWorkflow if is_coroutine_function(fn) else SyncWorkflow
+    kind: Any = AsyncWorkflow if is_coroutine_function(fn) else SyncWorkflow
     return kind(fn, own_name, own_name if need is None else need, build)
 
 
 def as_step(fn: Callable[..., Any]) -> Step[..., Any]:
-    """Return `fn` if it is a Step, else a Step with no options of it. DefinitionError: it is no function with a name."""
+    """Return `fn` if it is a Step, else one of it without options. DefinitionError: it is no function with a name."""
     if isinstance(fn, Step):
         return cast("Step[..., Any]", fn)
     if isinstance(fn, Workflow | Call):
@@ -377,7 +380,7 @@ def is_coroutine_function(fn: Callable[..., Any]) -> bool:
     """True for `async def`, also inside partials and for objects whose `__call__` is one."""
     while isinstance(fn, partial):
         fn = fn.func
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(type(fn), "__call__", None))
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
 
 
 class _EncodedCall(msgspec.Struct):

@@ -194,7 +194,7 @@ class UndecodableError(OperatorError):
 
 
 class HistoryError(PgwfError):
-    """Entries were given to a replay in another order than the journal has them: a fault of the caller, not of a run."""
+    """A replay was given entries in another order than the journal has them: the fault of the caller, not of a run."""
 
     def __init__(self, message: str, *, expected_seq: int, found_seq: int) -> None:
         super().__init__(message)
@@ -202,14 +202,14 @@ class HistoryError(PgwfError):
         self.found_seq = found_seq
 
 
-class Suspend(BaseException):  # noqa: N818 - no error, and not to be caught as one
+class Suspend(BaseException):
     """The run gives its worker back and goes on later. Never catch it: each later call of the context raises it again,
     and whatever the function returns or raises afterwards is discarded.
     """
 
 
-class RunCancelled(BaseException):  # noqa: N818 - no error, and not to be caught as one
-    """Somebody asked this run to stop. Raised once, from the call that waits or from the next one; clean up and re-raise.
+class RunCancelled(BaseException):
+    """Somebody asked this run to stop. Raised once, from the call that waits or the next one; clean up and re-raise.
 
     Steps in `except` and `finally` run as usual. `by` and `reason` are those of the request.
     """
@@ -220,7 +220,7 @@ class RunCancelled(BaseException):  # noqa: N818 - no error, and not to be caugh
         self.reason = reason
 
 
-class BranchCancelled(BaseException):  # noqa: N818 - no error, and not to be caught as one
+class BranchCancelled(BaseException):
     """Another branch of the same `parallel` or `map` failed, so this one stops. Raised once; clean up and re-raise."""
 
 
@@ -235,4 +235,3 @@ ERROR_BY_SQLSTATE: dict[str, type[PgwfError]] = {
     "WS012": TaskNotHeldError,
 }
 """The class of each error the functions of schema pgwf_sdk raise; their header lists the same codes."""
-

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
@@ -65,10 +65,15 @@ def _envelope(error: BaseException, causes: int) -> _Envelope:
         traceback=_traceback_text(error.__traceback__),
         notes=[_cut(str(note)) for note in getattr(error, "__notes__", [])][:MEMBERS_MAX],
         cause=_envelope(cause, causes - 1) if cause is not None and causes > 1 else None,
-        exceptions=[_envelope(member, causes - 1) for member in error.exceptions[:MEMBERS_MAX]]
-        if isinstance(error, BaseExceptionGroup) and causes > 1
-        else None,
+        exceptions=_members(error, causes - 1),
     )
+
+
+def _members(error: Any, causes: int) -> list[_Envelope] | None:
+    if not isinstance(error, BaseExceptionGroup) or causes < 1:
+        return None
+    members: tuple[BaseException, ...] = cast("Any", error).exceptions
+    return [_envelope(member, causes) for member in members[:MEMBERS_MAX]]
 
 
 def _message(error: BaseException) -> str:
@@ -87,10 +92,11 @@ def _stored(value: object) -> msgspec.Raw:
 
 
 def _stored_attributes(error: BaseException) -> msgspec.Raw:
-    kept: dict[str, object] = {}
-    for name, value in vars(error).items():
-        if not name.startswith("__") and bytes(_stored(value)) != b"null":
-            kept[name] = value
+    kept = {
+        name: value
+        for name, value in vars(error).items()
+        if not name.startswith("__") and bytes(_stored(value)) != b"null"
+    }
     return _stored(kept) if kept else _NOTHING
 
 
@@ -123,18 +129,15 @@ def _rebuilt(envelope: _Envelope) -> Exception:
 
 
 def _instance(cls: type[Exception], envelope: _Envelope) -> Exception | None:
-    stored = _unstored(envelope.args)
-    arguments = tuple(stored) if isinstance(stored, list) else (envelope.message,)
+    arguments = tuple(_unstored(envelope.args, [envelope.message]))
     error = _constructed(cls, arguments)
     if error is None:
         return None
-    attributes = _unstored(envelope.attributes)
-    if isinstance(attributes, dict):
-        for name, value in attributes.items():
-            try:
-                setattr(error, name, value)
-            except (AttributeError, TypeError):
-                continue  # Read-only in this version of the class.
+    for name, value in _unstored(envelope.attributes, {}).items():
+        try:
+            setattr(error, name, value)
+        except (AttributeError, TypeError):
+            continue  # Read-only in this version of the class.
     return error
 
 
@@ -158,17 +161,17 @@ def _rebuilt_group(cls: type[Exception], envelope: _Envelope) -> Exception | Non
     members = [_rebuilt(member) for member in envelope.exceptions or []]
     if not issubclass(cls, ExceptionGroup) or not members:
         return None
-    stored = _unstored(envelope.args)
-    title = stored[0] if isinstance(stored, list) and stored else envelope.message.rpartition(" (")[0]
+    title = (_unstored(envelope.args, []) or [envelope.message.rpartition(" (")[0]])[0]
     group: ExceptionGroup[Exception] = ExceptionGroup(str(title), members)
     return group
 
 
-def _unstored(raw: msgspec.Raw) -> Any:
+def _unstored(raw: msgspec.Raw, otherwise: Any) -> Any:
     try:
-        return from_tagged(bytes(raw))
+        found = from_tagged(bytes(raw))
     except UndecodableError:
-        return None
+        return otherwise
+    return found if type(found) is type(otherwise) else otherwise
 
 
 _encoder = msgspec.json.Encoder()

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from pgwf_sdk._errors import DefinitionError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NAME_BYTES_MAX = 200
 _RESERVED = frozenset("/#[]")  # They have a meaning in entry keys.
@@ -29,19 +26,20 @@ def check_name(name: str, subject: str) -> str:
     return name
 
 
-def name_of(fn: Callable[..., Any]) -> str:
+def name_of(fn: Any) -> str:
     """Return the name a function has in journals: the tail of its qualified name, so that moving it changes nothing.
 
     DefinitionError: a lambda, or a partial without `__name__`, has no name that would last.
     """
-    qualname = getattr(fn, "__name__" if isinstance(fn, partial) else "__qualname__", None)
+    attribute = "__name__" if isinstance(fn, partial) else "__qualname__"
+    qualname = getattr(cast("Any", fn), attribute, None)
     name = qualname.rpartition(".")[2] if isinstance(qualname, str) else ""
     if not name or name == "<lambda>":
         raise DefinitionError(
-            f"{fn!r} has no name of its own, and steps and workflows are known by name in the journal;"
+            f"{cast('Any', fn)!r} has no name of its own, and steps and workflows are known by name in the journal;"
             ' give it one: step(name="…")(fn)'
         )
-    return check_name(name, repr(fn))
+    return check_name(name, repr(cast("Any", fn)))
 
 
 def class_name(cls: type) -> str:

@@ -1,15 +1,15 @@
 """Values to bytes and back: JSON that the annotation explains where that loses nothing, tagged JSON everywhere else.
 
 Encoding 1 is plain JSON. It is chosen only when the annotation describes the value completely and decoding gives back
-an equal value. Encoding 2 is JSON in which `{"$decimal": "1.50"}` and its like mark what JSON does not know, so it needs
-no annotation; classes are found among imported modules by name, and nothing is ever unpickled. None is encoding 0.
+an equal value. Encoding 2 is JSON in which `{"$decimal": "1.50"}` and its like mark what JSON does not know, so it
+needs no annotation; classes are found by name among imported modules, and nothing is ever unpickled. None is 0.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec import inspect as shape
@@ -35,7 +35,7 @@ def encode(value: object, annotation: Any = None, *, subject: str = "value") -> 
 
 
 def decode(payload: bytes | None, encoding: int, annotation: Any = None) -> Any:
-    """Return the value that was encoded. UndecodableError: it does not fit `annotation`, or its class is not imported."""
+    """Return the value that was encoded. UndecodableError: it does not fit, or its class is not imported."""
     return codec_for(annotation).decode(payload, encoding)
 
 
@@ -93,7 +93,7 @@ class Codec:
         raise UndecodableError(f"encoding {encoding} is unknown here; expected 0, 1 or 2: a newer SDK wrote this entry")
 
     def decode_sent(self, payload: bytes | None, encoding: int) -> Any:
-        """Return what somebody outside the run sent. UndecodableError: as for `decode`, or it is no value of the type."""
+        """Return what somebody outside the run sent. UndecodableError: as `decode`, or it is no value of the type."""
         value = self.decode(payload, encoding)
         if self._is_complete and encoding != JSON and self._plain(value) is None:
             raise UndecodableError(
@@ -146,11 +146,12 @@ def _kept_codec(annotation: Any) -> Codec:
 
 
 def _to_json(value: Any) -> Any:
-    if hasattr(value, "model_dump") and hasattr(type(value), "model_validate"):
+    cls: Any = cast("Any", type(value))
+    if hasattr(cls, "model_dump") and hasattr(cls, "model_validate"):
         return value.model_dump(mode="json")
     if isinstance(value, PurePath):
         return str(value)
-    raise SerialisationError(f"objects of {type(value)} cannot be stored")
+    raise SerialisationError(f"objects of {cls} cannot be stored")
 
 
 def _from_json(cls: Any, value: Any) -> Any:
@@ -169,8 +170,8 @@ def _is_complete(described: shape.Type, seen: set[int]) -> bool:
     if isinstance(described, shape.AnyType | shape.RawType | shape.ExtType):
         return False
     if isinstance(described, shape.CustomType):
-        cls = described.cls
-        return hasattr(cls, "model_validate") or (isinstance(cls, type) and issubclass(cls, PurePath))
+        cls: Any = described.cls
+        return hasattr(cls, "model_validate") or issubclass(cls, PurePath)
     return all(_is_complete(part, seen) for part in _parts(described))
 
 

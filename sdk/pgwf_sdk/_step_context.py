@@ -43,7 +43,7 @@ class StepContext:
         self._beat = beat
 
     def heartbeat(self, details: object = None) -> None:
-        """Say that the step is alive, and what a next attempt should know. Cheap: the worker writes only now and then."""
+        """Say that the step is alive, and what a next attempt should know. Cheap: it is written only now and then."""
         if self._beat is not None:
             self._beat(details)
 

@@ -18,7 +18,7 @@ import pathlib
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
 import msgspec
@@ -34,7 +34,7 @@ _PATHS: Final = {cls.__name__: cls for cls in (
 
 
 def to_tagged(value: object, subject: str) -> bytes:
-    """Return `value` as tagged JSON. SerialisationError: which part, under `subject`, cannot be stored, and its class."""
+    """Return `value` as tagged JSON. SerialisationError: which part under `subject` cannot be stored."""
     try:
         return _encoder.encode(_pack(value))
     except _UnstorableError as error:
@@ -76,7 +76,8 @@ class _UnstorableError(Exception):
 
 
 def _pack(value: Any) -> Any:
-    packer = _PACKERS.get(type(value))
+    cls: Any = cast("Any", type(value))
+    packer = _PACKERS.get(cls)
     return packer(value) if packer is not None else _pack_object(value)
 
 
@@ -124,10 +125,10 @@ def _pack_float(value: float) -> Any:
 
 
 def _pack_object(value: Any) -> Any:
-    cls: Any = type(value)
-    if isinstance(value, Enum):
+    cls: Any = cast("Any", type(value))
+    if issubclass(cls, Enum):
         return {"$enum": _findable(cls), "value": _pack(value.value)}
-    if isinstance(value, pathlib.PurePath) and cls.__name__ in _PATHS:
+    if cls in _PATHS.values():
         return {"$path": f"{cls.__name__}:{value}"}
     if hasattr(cls, "model_validate") and hasattr(cls, "model_dump"):
         return {"$model": _findable(cls), "value": value.model_dump(mode="json")}
@@ -149,12 +150,17 @@ def _field_names(cls: Any) -> tuple[str, ...] | None:
     if dataclasses.is_dataclass(cls):
         return tuple(field.name for field in dataclasses.fields(cls))
     if issubclass(cls, msgspec.Struct):
-        return cls.__struct_fields__
-    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return tuple(getattr(cls, "_fields"))  # noqa: B009 - narrowed away by the type checker
+        names: tuple[str, ...] = cls.__struct_fields__
+        return names
+    if hasattr(cls, "_fields") and _is_tuple(cls):
+        return tuple(cls._fields)
     if hasattr(cls, "__attrs_attrs__"):
         return tuple(attribute.name for attribute in cls.__attrs_attrs__)
     return None
+
+
+def _is_tuple(cls: type) -> bool:
+    return issubclass(cls, tuple)
 
 
 def _findable(cls: type) -> str:
@@ -190,16 +196,17 @@ _PACKERS: Final[dict[type, Callable[[Any], Any]]] = {
 
 def _unpack(value: Any) -> Any:
     if type(value) is list:
-        return [_unpack(item) for item in value]
+        return [_unpack(item) for item in cast("Any", value)]
     if type(value) is not dict:
         return value
-    tag = next(iter(value), "")
+    packed = cast("dict[str, Any]", value)
+    tag = next(iter(packed), "")
     if not tag.startswith("$"):
-        return {key: _unpack(item) for key, item in value.items()}
+        return {key: _unpack(item) for key, item in packed.items()}
     unpacker = _UNPACKERS.get(tag)
     if unpacker is None:
         raise UndecodableError(f"the tag {tag!r} is unknown here; a newer SDK wrote this payload")
-    return unpacker(value)
+    return unpacker(packed)
 
 
 def _unpack_object(packed: Mapping[str, Any]) -> Any:
@@ -211,7 +218,7 @@ def _unpack_object(packed: Mapping[str, Any]) -> Any:
             " when the value was stored"
         )
     fields = {name: _unpack(item) for name, item in packed["fields"].items() if name in known}
-    if issubclass(cls, tuple) or issubclass(cls, msgspec.Struct):
+    if _is_tuple(cls) or issubclass(cls, msgspec.Struct):
         return cls(**fields)
     value: Any = object.__new__(cls)
     for name in known:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextvars import copy_context
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pgwf_sdk import _failure
 from pgwf_sdk._definition import inside_workflow
@@ -18,7 +18,7 @@ from pgwf_sdk.replay._loop import WorkflowLoop
 from pgwf_sdk.replay._machine import CancelRequest, Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pgwf_journal import Entry
     from pgwf_sdk._definition import Workflow
@@ -40,7 +40,9 @@ class AsyncActivation:
         self._root: asyncio.Task[Any] | None = None
         self._has_ended = False
         self._timers: dict[int, TimerCall] = {}
-        self._loop = WorkflowLoop(
+        # What a loop must have according to its stub is refused by methods that are made at import.
+        make_loop: Callable[..., WorkflowLoop] = cast("Any", WorkflowLoop)
+        self._loop = make_loop(
             time=self._seconds,
             set_timer=self._set_timer,
             drop_timer=self._drop_timer,
@@ -90,30 +92,34 @@ class AsyncActivation:
     def _proceed(self) -> list[Command]:
         machine, root = self._machine, self._root
         assert root is not None
-        while not self._has_ended:
-            if not self._loop.run_ready():
-                machine.stall()
-            if machine.blocked is not None:
-                return self._end(machine.blocked)
-            if root.done():
-                break
+        if self._has_ended:
+            return self._finish(root)
+        while self._run_code(root):
             settled = machine.advance()
-            if machine.blocked is not None:
-                return self._end(machine.blocked)
-            if settled is None:
-                if not machine.is_waiting:
-                    machine.stall()
-                    continue
-                return machine.take_commands()
             if isinstance(settled, CancelRequest):
                 root.cancel(str(settled.error))
-            elif settled.waiter is not None:
-                settled.waiter.wake(settled)
-        if not self._has_ended:
-            self._has_ended = True
-            machine.is_latched = True
-            self._loop.close_tasks()
+            elif settled is not None:
+                if settled.waiter is not None:
+                    settled.waiter.wake(settled)
+            elif machine.blocked is None:
+                if machine.is_waiting:
+                    return machine.take_commands()
+                machine.stall()
+        if machine.blocked is not None:
+            return self._end(machine.blocked)
+        self._leave_code()
         return self._finish(root)
+
+    def _run_code(self, root: asyncio.Task[Any]) -> bool:
+        """Run the workflow until nothing can run. False: it has ended, or it cannot go on."""
+        if self._machine.blocked is None and not self._loop.run_ready():
+            self._machine.stall()
+        return self._machine.blocked is None and not root.done()
+
+    def _leave_code(self) -> None:
+        self._has_ended = True
+        self._machine.is_latched = True
+        self._loop.close_tasks()
 
     def _finish(self, root: asyncio.Task[Any]) -> list[Command]:
         """The code has returned; the run ends once all that rides along is recorded."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, overload
 
 from typing_extensions import TypeForm
 
@@ -38,7 +38,7 @@ D = TypeVar("D")
 E = TypeVar("E")
 
 current_scope: Final[ContextVar[Scope]] = ContextVar("pgwf_scope")
-"""The scope whose code runs in this task: it tells the loop whose timers are set, and finds a context lent to a branch."""
+"""The scope whose code runs in this task: whose timers the loop sets, and whose context may be used."""
 
 
 class AsyncChild(Generic[R_co]):
@@ -90,8 +90,10 @@ class AsyncContext(ContextCore):
                 " expected each branch to use the ctx it is given: ctx.parallel(lambda ctx: ctx.step(…))"
             )
 
-    def _future(self, settled: Settled) -> Any:
-        return CallFuture(settled, loop=self._loop)
+    def _future(self, settled: Settled) -> Coroutine[None, None, Any]:
+        future: Any = CallFuture(settled, loop=self._loop)
+        waiting: Coroutine[None, None, Any] = future
+        return waiting
 
     @overload
     def step(self, fn: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, R]: ...
@@ -104,14 +106,18 @@ class AsyncContext(ContextCore):
     def step(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run a step and record its result, or return what it returned before.
 
-        Raises what the step raised, once its retries are used up; StepTimeoutError, StepInterruptedError: it did not end.
+        Raises what the step raised last, when no retry is left. StepTimeoutError, StepInterruptedError: it did not end.
         """
         self._check()
         return CallFuture(self._open_step(fn, args, kwargs), loop=self._loop)
 
     @overload
     def transaction(
-        self, fn: Callable[Concatenate[AsyncConnection, P], Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+        self,
+        fn: Callable[Concatenate[AsyncConnection, P], Coroutine[Any, Any, R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> Coroutine[None, None, R]: ...
     @overload
     def transaction(
@@ -136,14 +142,19 @@ class AsyncContext(ContextCore):
         return self._future(self._open_sleep_until(until))
 
     def wait_signal(
-        self, name: str, type: TypeForm[T], /, *, timeout: timedelta | None = None  # noqa: A002 - reads well in errors
+        self,
+        name: str,
+        payload_type: TypeForm[T],
+        /,
+        *,
+        timeout: timedelta | None = None,
     ) -> Coroutine[None, None, T]:
         """Wait for the oldest signal of that name that was not taken yet; one that came earlier counts.
 
         WaitTimeoutError: none came in time. A later one stays for the next wait.
         """
         self._check()
-        return self._future(self._open_signal(name, type, timeout))
+        return self._future(self._open_signal(name, payload_type, timeout))
 
     def human(
         self,
@@ -282,4 +293,4 @@ class AsyncContext(ContextCore):
 
 
 async def _run_branch(fn: Callable[..., Awaitable[Any]], ctx: AsyncContext, args: tuple[Any, ...]) -> Any:
-    return await cast("Awaitable[Any]", fn(ctx, *args))
+    return await fn(ctx, *args)

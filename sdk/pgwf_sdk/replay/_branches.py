@@ -82,7 +82,7 @@ class JoinFuture(CallFuture):
 
     def wake(self, settled: Settled) -> None:
         if self._is_cancelling:
-            asyncio.Future.cancel(self, self._cancel_message)
+            super(CallFuture, self).cancel(self._cancel_message)
         else:
             super().wake(settled)
 

@@ -298,7 +298,7 @@ class AttributeCall(ValueCall):
 
 
 class PatchCall(ValueCall):
-    """The marker that a run passed a changed place with the new code. It has no ordinal, so adding one shifts nothing."""
+    """The marker that a run passed a changed place with the new code. It has no ordinal, so that it shifts nothing."""
 
     __slots__ = ()
     kind = Kind.PATCH

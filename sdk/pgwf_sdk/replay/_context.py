@@ -95,9 +95,9 @@ class Context(ContextCore):
     def _check(self) -> None:
         if get_ident() != self._fiber.ident:
             raise ContextError(
-                f"the context of run {self._machine.run.run_id}, scope {self._scope.path or '/'}, was used elsewhere: in"
-                " another thread, in another branch, in a step or after its end; expected each branch to use the ctx it"
-                " is given, as in ctx.parallel(lambda ctx: ctx.step(…)), and threads to live inside steps"
+                f"the context of run {self._machine.run.run_id}, scope {self._scope.path or '/'}, was used elsewhere:"
+                " in another thread or branch, in a step, or after its end; expected each branch to use the ctx it is"
+                " given, as in ctx.parallel(lambda ctx: ctx.step(…)), and threads to live inside steps"
             )
         if self._machine.is_latched:
             raise Suspend
@@ -108,27 +108,27 @@ class Context(ContextCore):
     @overload
     def step(self, fn: Step[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
-    def step(
-        self, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R: ...
+    def step(self, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
     def step(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     def step(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run a step and record its result, or return what it returned before.
 
-        Raises what the step raised, once its retries are used up; StepTimeoutError, StepInterruptedError: it did not end.
+        Raises what the step raised last, when no retry is left. StepTimeoutError, StepInterruptedError: it did not end.
         """
         self._check()
         return self._fibers.wait(self._fiber, self._open_step(fn, args, kwargs))
 
     @overload
     def transaction(
-        self, fn: Callable[Concatenate[AsyncConnection, P], Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+        self,
+        fn: Callable[Concatenate[AsyncConnection, P], Coroutine[Any, Any, R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> R: ...
     @overload
-    def transaction(
-        self, fn: Callable[Concatenate[Connection, P], R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R: ...
+    def transaction(self, fn: Callable[Concatenate[Connection, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     def transaction(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run a step in a transaction of the run's database that commits together with the record of its result.
 
@@ -140,22 +140,28 @@ class Context(ContextCore):
     def sleep(self, duration: timedelta, /) -> None:
         """Wait; the run gives its worker back meanwhile. Zero and less wait for nothing but are recorded."""
         self._check()
-        return self._wait(self._open_sleep(duration))
+        self._wait(self._open_sleep(duration))
 
     def sleep_until(self, until: datetime, /) -> None:
         """Wait for an instant of the database's clock. ValueError: `until` has no time zone."""
         self._check()
-        return self._wait(self._open_sleep_until(until))
+        self._wait(self._open_sleep_until(until))
 
     def wait_signal(
-        self, name: str, type: TypeForm[T], /, *, timeout: timedelta | None = None  # noqa: A002 - reads well in errors
+        self,
+        name: str,
+        payload_type: TypeForm[T],
+        /,
+        *,
+        timeout: timedelta | None = None,
     ) -> T:
         """Wait for the oldest signal of that name that was not taken yet; one that came earlier counts.
 
         WaitTimeoutError: none came in time. A later one stays for the next wait.
         """
         self._check()
-        return self._wait(self._open_signal(name, type, timeout))
+        received: T = self._wait(self._open_signal(name, payload_type, timeout))
+        return received
 
     def human(
         self,
@@ -180,17 +186,19 @@ class Context(ContextCore):
         WaitTimeoutError is raised without one.
         """
         self._check()
-        return self._wait(
+        decided: Decision[T] = self._wait(
             self._open_human(
                 name, subject, decision, need=need, title=title, due=due, expires=expires, on_expire=on_expire,
                 prefill=prefill, exclude=exclude, assign=assign, notify=notify,
             )
         )  # fmt: skip
+        return decided
 
     def call(self, call: Call[R], /, *, run_id: str | None = None) -> R:
         """Run a workflow as a child and wait for what it returns. ChildFailedError: it did not complete."""
         self._check()
-        return self._wait(self._open_child(call, run_id, is_spawned=False))
+        result: R = self._wait(self._open_child(call, run_id, is_spawned=False))
+        return result
 
     def spawn(self, call: Call[R], /, *, run_id: str | None = None) -> Child[R]:
         """Start a workflow as a child and go on; the child is started before this run can end."""
@@ -200,14 +208,13 @@ class Context(ContextCore):
     def side_effect(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a quick function here, record what it returns, and return that in every replay. Not for slow work."""
         self._check()
-        return self._wait(self._open_value(fn, args, kwargs))
+        value: R = self._wait(self._open_value(fn, args, kwargs))
+        return value
 
     @overload
     def parallel(self, a: Callable[[Context], A], /) -> tuple[A]: ...
     @overload
-    def parallel(
-        self, a: Callable[[Context], A], b: Callable[[Context], B], /
-    ) -> tuple[A, B]: ...
+    def parallel(self, a: Callable[[Context], A], b: Callable[[Context], B], /) -> tuple[A, B]: ...
     @overload
     def parallel(
         self,
@@ -247,9 +254,7 @@ class Context(ContextCore):
         return tuple(self._branch(path, [(branch, ()) for branch in branches], None))
 
     @overload
-    def map(
-        self, each: StepLike[T, R], items: Iterable[T], /, *, max_concurrency: int | None = None
-    ) -> list[R]: ...
+    def map(self, each: StepLike[T, R], items: Iterable[T], /, *, max_concurrency: int | None = None) -> list[R]: ...
     @overload
     def map(
         self, each: Callable[[T], Call[R]], items: Iterable[T], /, *, max_concurrency: int | None = None

@@ -1,17 +1,17 @@
-"""What both contexts can do: the logic once, without threads or coroutines. Context and AsyncContext add the waiting."""
+"""What both contexts can do: the logic once, without threads and coroutines. The contexts add the waiting."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from uuid import UUID
 
 from pgwf_sdk import _failure
 from pgwf_sdk._definition import Call, Step, Workflow, as_step
 from pgwf_sdk._errors import ContextError, DefinitionError
-from pgwf_sdk._names import check_name, name_of
+from pgwf_sdk._names import check_name
 from pgwf_sdk._serial import codec_for
 from pgwf_sdk.replay._calls import (
     FAILURE_MARK,
@@ -107,7 +107,7 @@ class ContextCore:
         return UUID(int=self._scope.random.getrandbits(128), version=4)
 
     def patched(self, name: str, /) -> bool:
-        """Return True where a run takes the new way at a changed place, False where it took the old way before the change.
+        """Return True where a run takes the new way at a changed place, False where it took the old way before.
 
         Decided when a run first gets there, and recorded: runs that had passed the place before keep the old way.
         """
@@ -131,7 +131,7 @@ class ContextCore:
     # -- calls, for the contexts to wait for
 
     def _open_step(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> StepCall:
-        step = fn if type(fn) is Step else self._as_step(fn)
+        step: Step[..., Any] = cast("Any", fn) if type(fn) is Step else self._as_step(fn)
         call = StepCall(self._scope, step, args, kwargs)
         if self._machine.open(call):
             self._check_arguments(call)
@@ -170,7 +170,7 @@ class ContextCore:
         return call
 
     def _open_sleep_until(self, until: datetime) -> TimerCall:
-        if not isinstance(until, datetime) or until.tzinfo is None:  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(cast("object", until), datetime) or until.tzinfo is None:
             raise ValueError(f"ctx.sleep_until({until!r}): expected a datetime with a time zone, as ctx.now() has")
         _check_duration(until - self._machine.now, "ctx.sleep_until")
         call = TimerCall(self._scope, "sleep", until=until)
@@ -188,7 +188,7 @@ class ContextCore:
     def _open_child(self, call: Call[Any], run_id: str | None, *, is_spawned: bool) -> ChildCall:
         if not isinstance(call, Call):  # pyright: ignore[reportUnnecessaryIsInstance] - what untyped callers get wrong
             raise DefinitionError(
-                f"{call!r} is no call of a workflow; expected the workflow with its arguments: ctx.call(checkout(order))"
+                f"{call!r} is no call of a workflow; expected one with its arguments: ctx.call(checkout(order))"
             )
         pending = ChildCall(self._scope, call, run_id, is_spawned=is_spawned)
         self._machine.open(pending)
@@ -264,7 +264,7 @@ def checked_items(items: Iterable[T], max_concurrency: int | None) -> list[T]:
 
 
 def _check_duration(duration: timedelta, subject: str) -> None:
-    if not isinstance(duration, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance] - numbers would lack a unit
+    if not isinstance(duration, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance] - a number lacks a unit
         raise TypeError(f"{subject}: found {duration!r}; expected a timedelta, such as timedelta(seconds=5)")
     if duration > DURATION_MAX:
         raise ValueError(f"{subject}: {duration} is longer than ten years, which looks like a mistake in the unit")

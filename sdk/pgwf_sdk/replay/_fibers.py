@@ -201,9 +201,9 @@ class Branches(Settled):
         self._width = len(bodies) if width is None else min(width, len(bodies))
         if fibers.branch_count + self._width > BRANCH_THREADS_MAX:
             raise UsageError(
-                f"{path} would bring the run to {fibers.branch_count + self._width} branches at once, which need a thread"
-                f" each; expected at most {BRANCH_THREADS_MAX}: pass max_concurrency, map a Step or Workflow instead of"
-                " a function, or make the workflow an async def"
+                f"{path} would bring the run to {fibers.branch_count + self._width} branches at once, each on a thread;"
+                f" expected at most {BRANCH_THREADS_MAX}: pass max_concurrency, map a Step or Workflow instead of a"
+                " function, or make the workflow an async def"
             )
         self._next = 0
         self._running: dict[Fiber, int] = {}

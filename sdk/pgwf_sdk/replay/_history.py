@@ -24,7 +24,7 @@ class History:
         self.entries: list[Entry] = []
         self.cursor = 0
         self.last_call = -1
-        """Position of the last entry that belongs to a call: up to there the code walks a path that was walked before."""
+        """Position of the last entry that belongs to a call: up to there the code repeats what it did before."""
         self.markers: set[str] = set()
         self._by_scope: dict[str, dict[int, Entry]] = {}
         self.extend(entries)

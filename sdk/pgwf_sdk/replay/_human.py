@@ -28,7 +28,7 @@ class Vote(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[T_co]):
-    """What people decided. `by` and `at` are those of the last vote; with `timed_out` nobody voted and `by` is empty."""
+    """What people decided. `by` and `at` are those of the last vote; with `timed_out` nobody voted, `by` is empty."""
 
     value: T_co
     by: str

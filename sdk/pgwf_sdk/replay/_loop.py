@@ -17,7 +17,7 @@ from pgwf_sdk._errors import ContextError
 from pgwf_sdk.replay._future import CallFuture
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Generator
 
 __all__ = ["ReadyHandle", "WorkflowLoop"]
 
@@ -72,7 +72,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     # -- what the driver uses
 
     @contextmanager
-    def entered(self) -> Iterator[None]:
+    def entered(self) -> Generator[None]:
         """This loop as the running one of the thread, with whatever loop ran before put back afterwards."""
         outer = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage] - documented for loop implementors
         hooks = sys.get_asyncgen_hooks()
@@ -129,12 +129,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             )
         return self.call_soon(callback, *args, context=context)
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         return self.call_at(self._time() + delay, callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
@@ -170,7 +170,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def get_debug(self) -> bool:
         return False
 
-    def set_debug(self, enabled: bool) -> None:  # noqa: FBT001 - asyncio's signature
+    def set_debug(self, enabled: bool) -> None:
         """Without effect: asyncio's debug mode looks at clocks."""
 
     def is_running(self) -> bool:
@@ -196,7 +196,7 @@ def _close(coroutine: Any) -> None:
             coroutine.close()
         except RuntimeError:
             continue  # It awaited again in a `finally`; the next close leaves that await as well.
-        except BaseException:  # noqa: BLE001 - the activation is over: what cleanup raises has nobody to go to
+        except BaseException:  # The activation is over: what its cleanup raises has nobody to go to.
             _logger.debug("a workflow raised while it was put away", exc_info=True)
         return
 

@@ -25,6 +25,7 @@ from pgwf_sdk.replay._scope import Scope
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
+    from types import FrameType
 
     from pgwf_journal import Entry
     from pgwf_sdk._definition import Step
@@ -68,7 +69,7 @@ class Machine:
         self.blocked: Blocked | None = None
         self.cancel: CancelRequest | None = None
         self.is_latched = False
-        """True once this activation may bring about nothing more: whatever the code still calls stays without effect."""
+        """True once this activation may bring about nothing more: what the code still calls stays without effect."""
         self.history = History(history)
         self.steps: dict[Any, Step[..., Any]] = {}
         self._scopes: dict[str, Scope] = {}
@@ -275,7 +276,7 @@ class Machine:
 
 def code_of_caller() -> tuple[str, int] | None:
     """Return file and line of the user's code that called into the SDK; looked for only where nothing is recorded."""
-    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] - documented in sys, and the only cheap way
+    frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] - documented in sys, and the only cheap way
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_OWN_FILES):

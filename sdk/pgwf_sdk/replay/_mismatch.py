@@ -225,7 +225,7 @@ def _fixes(found: str, name: str, recorded: str) -> list[str]:
             ]
         case "removed_or_reordered" | "not_reached" | "ended_early":
             return [
-                f'keep the recorded call of {recorded!r} where it was for runs that made it: if not ctx.patched('
+                f"keep the recorded call of {recorded!r} where it was for runs that made it: if not ctx.patched("
                 f'"drop-{recorded}"): …',
                 resume,
             ]
@@ -242,7 +242,8 @@ def _text(report: dict[str, Any]) -> str:
         lines += [_line(" ", entry, "=", width, entry["key"]) for entry in report["last_matched"]]
         has = "nothing" if actual is None else actual["key"]
         here = f"  {actual['source']}" if actual and actual["source"] else ""
-        lines.append(_line(">", expected, "≠", width, f"{has}{here}  <- first difference") if expected else f"  > {has}")
+        if expected is not None:
+            lines.append(_line(">", expected, "≠", width, f"{has}{here}  <- first difference"))
         lines += [_line(" ", entry, " ", width, "") for entry in report["next_recorded"]]
     if report["waiting"]:
         lines.append(f"  the code waits for {', '.join(report['waiting'])}")

@@ -83,6 +83,13 @@ class SyncActivation:
             return Suspended()
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise error
+        return self._end(exchange, value, error)
+
+    def _end(
+        self, exchange: Callable[[list[Command]], Sequence[Entry]], value: Any, error: BaseException | None
+    ) -> Outcome:
+        """The code has returned; the run ends once all that rides along is recorded."""
+        machine = self._machine
         machine.is_latched = True
         while True:
             commands = machine.end()

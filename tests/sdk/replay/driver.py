@@ -16,12 +16,16 @@ import msgspec
 from pgwf_journal import Entry, Kind, Phase
 from pgwf_sdk import _failure
 from pgwf_sdk._errors import Suspend
+from pgwf_sdk._serial import encode
 from pgwf_sdk.replay import (
     Abandon,
     AsyncActivation,
     AwaitSignal,
     CallId,
+    Cancelled,
     Command,
+    Completed,
+    Failed,
     OpenHuman,
     Outcome,
     RecordValue,
@@ -144,12 +148,12 @@ class Driver:
             for command in ready:
                 self._answer(command)
             return True
-        timed = [(self._due(command), number) for number, command in enumerate(self._open.values()) if self._due(command)]
-        if not timed:
+        due = {place: at for place, command in self._open.items() if (at := self._due(command)) is not None}
+        if not due:
             return False
-        due, number = min(timed)  # type: ignore[type-var]
-        command = list(self._open.values())[number]
-        self.clock = max(self.clock, due or self.clock)
+        place = min(due, key=due.__getitem__)
+        command = self._open[place]
+        self.clock = max(self.clock, due[place])
         self._record(command.id, Phase.COMPLETED if isinstance(command, StartTimer) else Phase.TIMED_OUT)
         del self._open[command.id.scope, command.id.call]
         return True
@@ -221,10 +225,14 @@ class Driver:
     def _child(self, call: Call[Any]) -> Answer:
         child = Driver(call, seed=self.seed + 1, signals=self.signals, decisions=self.decisions)
         match child.run():
-            case outcome if hasattr(outcome, "encoding"):
-                return Phase.COMPLETED, outcome.payload, outcome.encoding
+            case Completed(payload, encoding):
+                return Phase.COMPLETED, payload, encoding
+            case Failed(payload):
+                return Phase.FAILED, payload, 1
+            case Cancelled(payload):
+                return Phase.CANCELLED, payload, 1
             case outcome:
-                return Phase.FAILED, getattr(outcome, "payload", None), 1
+                raise AssertionError(outcome)
 
     def _record(self, call: CallId, phase: Phase, payload: bytes | None = None, encoding: int = 0) -> None:
         self._append(call.call, call.kind, phase, call.scope, call.name, call.occurrence, payload, encoding)
@@ -243,12 +251,20 @@ class Driver:
         self.clock += timedelta(milliseconds=1)
         self.journal.append(
             Entry(
-                len(self.journal) + 1, call, kind, phase, scope, name, occurrence, payload, encoding, self.clock, 1, None
+                seq=len(self.journal) + 1,
+                call=call,
+                kind=kind,
+                phase=phase,
+                scope=scope,
+                name=name,
+                occurrence=occurrence,
+                payload=payload,
+                encoding=encoding,
+                recorded_at=self.clock,
+                lease_no=1,
             )
         )
 
 
 def _encoded(value: Any) -> tuple[bytes | None, int]:
-    from pgwf_sdk._serial import encode
-
     return encode(value)
