@@ -20,7 +20,9 @@ from pgwf._errors import (
     UsageError,
 )
 from pgwf._job import (
+    BrokenRule,
     CancelledJob,
+    Dependency,
     HeldJob,
     JobOutcome,
     NewJob,
@@ -36,8 +38,10 @@ __all__ = [
     "NEVER",
     "AsyncClient",
     "AsyncLease",
+    "BrokenRule",
     "CancelledJob",
     "Client",
+    "Dependency",
     "DependencyCycleError",
     "HeldJob",
     "InvalidArgumentError",

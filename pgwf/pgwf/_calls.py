@@ -1,7 +1,7 @@
 """What the clients ask of the database, as values: no I/O, so that the sync and the async client share all of it."""
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,7 +10,9 @@ from msgspec import Struct
 from pgwf._errors import InvalidArgumentError
 from pgwf._job import (
     Asleep,
+    BrokenRule,
     CancelledJob,
+    Dependency,
     Grant,
     HeldJob,
     JobOutcome,
@@ -163,6 +165,72 @@ def archive_cancelled_jobs(worker_id: str, limit: int) -> Statement[int]:
 
 def sweep(worker_id: str, limit: int) -> Statement[int]:
     return Statement("pgwf_sweep", {"worker_id": worker_id, "limit": limit}, read_value)
+
+
+def pause_need(need: str, worker_id: str) -> Statement[None]:
+    return Statement("pgwf_pause_need", {"need": need, "worker_id": worker_id}, read_nothing, is_repeatable=True)
+
+
+def resume_need(need: str, worker_id: str) -> Statement[None]:
+    return Statement("pgwf_resume_need", {"need": need, "worker_id": worker_id}, read_nothing, is_repeatable=True)
+
+
+def limit_need(
+    need: str, worker_id: str, *, max_active: int | None, rate: float | None, burst: float | None
+) -> Statement[None]:
+    parameters = {
+        "need": need,
+        "worker_id": worker_id,
+        "max_active": max_active,
+        "rate": rate,
+        "burst": burst,
+    }
+    return Statement("pgwf_limit_need", parameters, read_nothing, is_repeatable=True)
+
+
+def worker_heartbeat(
+    worker_id: str,
+    capabilities: Sequence[str],
+    *,
+    build: str | None,
+    slots: int | None,
+    slots_used: int | None,
+    details: Mapping[str, object] | None,
+) -> Statement[bool]:
+    parameters = {
+        "worker_id": worker_id,
+        "capabilities": _texts("capabilities", capabilities),
+        "build": build,
+        "slots": slots,
+        "slots_used": slots_used,
+        "details": None if details is None else msgspec.json.encode(details).decode(),
+    }
+    return Statement("pgwf_worker_heartbeat", parameters, read_value, is_repeatable=True)
+
+
+def drain_worker(worker_id: str, *, draining: bool) -> Statement[bool]:
+    parameters = {"worker_id": worker_id, "draining": draining}
+    return Statement("pgwf_drain_worker", parameters, read_value, is_repeatable=True)
+
+
+def forget_worker(worker_id: str) -> Statement[bool]:
+    return Statement("pgwf_forget_worker", {"worker_id": worker_id}, read_value, is_repeatable=True)
+
+
+def job_dependencies(job_id: str) -> Statement[tuple[Dependency, ...]]:
+    return Statement("pgwf_job_dependencies", {"job_id": job_id}, _many(Dependency), is_repeatable=True)
+
+
+def check() -> Statement[tuple[BrokenRule, ...]]:
+    return Statement("pgwf_check", {}, _many(BrokenRule), is_repeatable=True)
+
+
+def overdue() -> Statement[tuple[BrokenRule, ...]]:
+    return Statement("pgwf_overdue", {}, _many(BrokenRule), is_repeatable=True)
+
+
+def retain(keep: timedelta, limit: int) -> Statement[int]:
+    return Statement("pgwf_retain", {"keep": keep, "limit": limit}, read_value)
 
 
 def set_crash_concern_threshold(threshold: int) -> Statement[int]:

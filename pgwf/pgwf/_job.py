@@ -95,6 +95,21 @@ class JobOutcome(Struct, frozen=True, kw_only=True):
     lease_expires_at: datetime | None = None
 
 
+class Dependency(Struct, frozen=True, kw_only=True):
+    """A job that another waits or waited for. `outcome`: completed, cancelled, expired, forgotten; None: it goes on."""
+
+    job_id: str | None
+    outcome: str | None
+    ended_at: datetime | None
+
+
+class BrokenRule(Struct, frozen=True, kw_only=True):
+    """An invariant of the schema that does not hold, and for what."""
+
+    rule: str
+    subject: str
+
+
 class Grant(Struct, frozen=True, kw_only=True):
     """What a claim hands out: the job and its lease. `lease_no` counts a job's leases, from 1 up."""
 

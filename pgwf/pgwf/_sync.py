@@ -1,6 +1,6 @@
 """The synchronous client: the functions of schema pgwf under their own names."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -12,7 +12,9 @@ from pgwf import _calls
 from pgwf._errors import translate
 from pgwf._job import (
     PRIORITY_DEFAULT,
+    BrokenRule,
     CancelledJob,
+    Dependency,
     HeldJob,
     JobOutcome,
     NewJob,
@@ -295,6 +297,71 @@ class Client:
     ) -> int:
         """Let a job that kept losing its workers be leased again; returns how many lapses in a row it had."""
         return self._database.run(_calls.clear_crash_concern(job_id, worker_id, reason), connection)
+
+    def job_dependencies(self, *, job_id: str, connection: Connection[Any] | None = None) -> tuple[Dependency, ...]:
+        """What a job was last told to wait for, in that order, and how each ended. Empty for an unknown job."""
+        return self._database.run(_calls.job_dependencies(job_id), connection)
+
+    def pause_need(self, *, need: str, worker_id: str) -> None:
+        """Hand out no jobs of a need until resume_need; leases go on."""
+        self._database.run(_calls.pause_need(need, worker_id))
+
+    def resume_need(self, *, need: str, worker_id: str) -> None:
+        """Hand out jobs of a paused need again."""
+        self._database.run(_calls.resume_need(need, worker_id))
+
+    def limit_need(
+        self,
+        *,
+        need: str,
+        worker_id: str,
+        max_active: int | None = None,
+        rate: float | None = None,
+        burst: float | None = None,
+    ) -> None:
+        """Let at most `max_active` jobs of a need be leased at once, and `rate` a second start, `burst` at once.
+
+        None: no such limit.
+        """
+        self._database.run(_calls.limit_need(need, worker_id, max_active=max_active, rate=rate, burst=burst))
+
+    def worker_heartbeat(
+        self,
+        *,
+        worker_id: str,
+        capabilities: Sequence[str],
+        build: str | None = None,
+        slots: int | None = None,
+        slots_used: int | None = None,
+        details: Mapping[str, object] | None = None,
+    ) -> bool:
+        """Say that a worker is alive and what it offers; returns whether it is to drain: finish and take no more."""
+        statement = _calls.worker_heartbeat(
+            worker_id, capabilities, build=build, slots=slots, slots_used=slots_used, details=details
+        )
+        return self._database.run(statement)
+
+    def drain_worker(self, *, worker_id: str, draining: bool = True) -> bool:
+        """Ask a worker to drain, or to go on; it learns so from its next heartbeat. False: nobody knows it."""
+        return self._database.run(_calls.drain_worker(worker_id, draining=draining))
+
+    def forget_worker(self, *, worker_id: str) -> bool:
+        """Forget a worker that has left; its leases, if any, go on. False: nobody knew it."""
+        return self._database.run(_calls.forget_worker(worker_id))
+
+    def check(self) -> tuple[BrokenRule, ...]:
+        """Invariants that do not hold: none, ever. It reads whole tables."""
+        return self._database.run(_calls.check())
+
+    def overdue(self) -> tuple[BrokenRule, ...]:
+        """What a sweep should have done by now and has not; empty soon after one. It reads whole tables."""
+        return self._database.run(_calls.overdue())
+
+    def retain(self, *, keep: timedelta, limit: int = 10_000) -> int:
+        """Forget at most `limit` jobs that ended longer than `keep` ago; returns how many rows went. Call it again
+        while it returns `limit` or more.
+        """
+        return self._database.run(_calls.retain(keep, limit))
 
     def set_crash_concern_threshold(self, *, threshold: int) -> int:
         """Set how many lapses in a row are allowed; one more, and the job is leased no more. Returns the threshold."""

@@ -1,0 +1,1 @@
+select rule, subject from pgwf.overdue()

@@ -1,0 +1,1 @@
+select pgwf.retain(p_keep => %(keep)s::interval, p_limit => %(limit)s)
