@@ -359,8 +359,22 @@ def workflow(
     ):
         raise DefinitionError(f"workflow {fn!r} takes no context; expected `ctx` as its first parameter")
     own_name = name_of(fn) if name is None else check_name(name, repr(fn))
-    kind: Any = AsyncWorkflow if is_coroutine_function(fn) else SyncWorkflow
+    is_async = is_coroutine_function(fn)
+    _check_context(own_name, parameters[0], is_async=is_async)
+    kind: Any = AsyncWorkflow if is_async else SyncWorkflow
     return kind(fn, own_name, own_name if need is None else need, build)
+
+
+def _check_context(name: str, parameter: inspect.Parameter, *, is_async: bool) -> None:
+    """Type checkers cannot tell `async def` with a Context from a `def` that returns a coroutine."""
+    written = parameter.annotation
+    found = written.__name__ if isinstance(written, type) else str(written).rpartition(".")[2]
+    expected, mistaken = ("AsyncContext", "Context") if is_async else ("Context", "AsyncContext")
+    if found == mistaken:
+        raise DefinitionError(
+            f"workflow {name!r} is declared {'async def' if is_async else 'def'} and its context {found};"
+            f" expected {parameter.name}: {expected}"
+        )
 
 
 def as_step(fn: Callable[..., Any]) -> Step[..., Any]:

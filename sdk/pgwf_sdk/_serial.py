@@ -95,12 +95,16 @@ class Codec:
     def decode_sent(self, payload: bytes | None, encoding: int) -> Any:
         """Return what somebody outside the run sent. UndecodableError: as `decode`, or it is no value of the type."""
         value = self.decode(payload, encoding)
-        if self._is_complete and encoding != JSON and self._plain(value) is None:
+        if encoding != JSON and not self.accepts(value):
             raise UndecodableError(
                 f"{_excerpt(payload)} was sent where {annotation_text(self.annotation)} is expected;"
                 " accept it in the workflow's type and resume the run, or fork the run before it"
             )
         return value
+
+    def accepts(self, value: object) -> bool:
+        """False when the type is described completely and `value` is none of it."""
+        return value is None or not self._is_complete or self._plain(value) is not None
 
     def embed(self, value: object, *, subject: str) -> bytes:
         """Return `value` as JSON that may stand inside other JSON, of which only `extract` need know the encoding."""

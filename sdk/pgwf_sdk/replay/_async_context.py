@@ -235,7 +235,17 @@ class AsyncContext(ContextCore):
         /,
     ) -> Coroutine[None, None, tuple[A, B, C, D, E]]: ...
     @overload
-    def parallel(self, *branches: Callable[[AsyncContext], Awaitable[R]]) -> Coroutine[None, None, tuple[R, ...]]: ...
+    def parallel(
+        self,
+        a: Callable[[AsyncContext], Awaitable[R]],
+        b: Callable[[AsyncContext], Awaitable[R]],
+        c: Callable[[AsyncContext], Awaitable[R]],
+        d: Callable[[AsyncContext], Awaitable[R]],
+        e: Callable[[AsyncContext], Awaitable[R]],
+        f: Callable[[AsyncContext], Awaitable[R]],
+        /,
+        *more: Callable[[AsyncContext], Awaitable[R]],
+    ) -> Coroutine[None, None, tuple[R, ...]]: ...
     def parallel(self, *branches: Callable[[AsyncContext], Awaitable[Any]]) -> Any:
         """Run functions side by side, each with a context of its own, and return their results in order.
 

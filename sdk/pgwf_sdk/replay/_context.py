@@ -243,7 +243,17 @@ class Context(ContextCore):
         /,
     ) -> tuple[A, B, C, D, E]: ...
     @overload
-    def parallel(self, *branches: Callable[[Context], R]) -> tuple[R, ...]: ...
+    def parallel(
+        self,
+        a: Callable[[Context], R],
+        b: Callable[[Context], R],
+        c: Callable[[Context], R],
+        d: Callable[[Context], R],
+        e: Callable[[Context], R],
+        f: Callable[[Context], R],
+        /,
+        *more: Callable[[Context], R],
+    ) -> tuple[R, ...]: ...
     def parallel(self, *branches: Callable[[Context], Any]) -> Any:
         """Run functions side by side, each with a context of its own, and return their results in order.
 

@@ -221,6 +221,9 @@ class ContextCore:
         call = HumanCall(self._scope, request)
         if self._machine.open(call):
             check_name(name, "ctx.human")
+            for value, option in ((on_expire, "on_expire"), (prefill, "prefill")):
+                if not request.codec.accepts(value):
+                    raise TypeError(f"ctx.human({name!r}, {option}={value!r}): expected a value of {decision!r}")
         return call
 
     def _open_value(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ValueCall:

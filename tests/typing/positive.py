@@ -1,0 +1,207 @@
+"""Programs that must type-check, and the types they must have. Never run."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from functools import partial
+from typing import Literal, assert_type
+
+import msgspec
+from psycopg import AsyncConnection, Connection
+
+from pgwf_sdk import (
+    AsyncChild,
+    AsyncClient,
+    AsyncContext,
+    AsyncRun,
+    Call,
+    Child,
+    Client,
+    Context,
+    Decision,
+    RetryPolicy,
+    Run,
+    step,
+    workflow,
+)
+
+
+class Order(msgspec.Struct):
+    id: str
+
+
+class Receipt(msgspec.Struct):
+    cents: int
+
+
+class Approve(msgspec.Struct, tag="approve"):
+    cents: int
+
+
+class AskAgain(msgspec.Struct, tag="ask"):
+    note: str
+
+
+class Reject(msgspec.Struct, tag="reject"):
+    reason: str
+
+
+@step(retry=RetryPolicy(max_attempts=5), timeout=timedelta(seconds=30))
+def charge(order: Order) -> Receipt:
+    return Receipt(len(order.id))
+
+
+@step(need="gpu")
+async def score(receipt: Receipt, *, model: str = "m") -> float:
+    return float(receipt.cents + len(model))
+
+
+@step
+def bare(x: int) -> str:
+    return str(x)
+
+
+def plain(a: int, b: str = "") -> bytes:
+    return b"" if a else b.encode()
+
+
+async def aplain(a: int) -> bytes:
+    return bytes(a)
+
+
+def insert(conn: Connection, n: int) -> int:
+    return n if conn.closed else 0
+
+
+async def ainsert(conn: AsyncConnection, n: int) -> int:
+    return n if conn.closed else 0
+
+
+@workflow(need="python")
+def checkout(ctx: Context, order: Order, *, fast: bool = False) -> Receipt:
+    receipt = ctx.step(charge, order)
+    assert_type(receipt, Receipt)
+    risk = ctx.step(score, receipt, model="x" if fast else "y")
+    assert_type(risk, float)
+    assert_type(ctx.step(bare, 1), str)
+    assert_type(ctx.step(plain, 1, b="x"), bytes)
+    assert_type(ctx.step(aplain, 1), bytes)
+    assert_type(ctx.step(len, [1]), int)
+    assert_type(ctx.step(partial(plain, 1)), bytes)
+    assert_type(ctx.step(lambda: 1), int)
+    assert_type(ctx.step(score.options(need="gpu2", name="s2"), receipt), float)
+    assert_type(ctx.transaction(insert, 1), int)
+    assert_type(ctx.transaction(ainsert, 1), int)
+    verdict = ctx.human(
+        "review",
+        receipt,
+        Approve | AskAgain | Reject,
+        need="human.risk",
+        due=timedelta(hours=4),
+        on_expire=Reject(reason="x"),
+    )
+    assert_type(verdict, Decision[Approve | AskAgain | Reject])
+    match verdict.value:
+        case Approve(cents=c):
+            assert_type(c, int)
+        case AskAgain(note=n):
+            assert_type(n, str)
+        case Reject():
+            pass
+    one = ctx.human("r1", receipt, Approve, need={"human.risk": 2})
+    assert_type(one.value, Approve)
+    lit = ctx.human("r2", receipt, Literal["yes", "no"], need="h")
+    assert_type(lit.value, Literal["yes", "no"])
+    assert_type(ctx.wait_signal("delivered", Order), Order)
+    assert_type(ctx.wait_signal("d2", Order | None, timeout=timedelta(days=1)), Order | None)
+    assert_type(ctx.wait_signal("d3", list[int]), list[int])
+    assert_type(ctx.call(refund(order)), int)
+    assert_type(ctx.spawn(refund(order)), Child[int])
+    assert_type(ctx.spawn(refund(order)).result(), int)
+    assert_type(ctx.side_effect(plain, 1), bytes)
+    assert_type(ctx.parallel(lambda c: c.step(charge, order), lambda c: c.step(bare, 1)), tuple[Receipt, str])
+    assert_type(ctx.map(bare, [1, 2]), list[str])
+    assert_type(ctx.map(refund, [order]), list[int])
+    assert_type(ctx.map(branch, [order]), list[Receipt])
+    assert_type(ctx.map(lambda c, o: c.step(charge, o), [order]), list[Receipt])
+    return receipt
+
+
+def left(c: Context) -> Receipt:
+    return c.step(charge, Order("1"))
+
+
+def right(c: Context) -> str:
+    return c.step(bare, 1)
+
+
+def branches(ctx: Context) -> None:
+    assert_type(ctx.parallel(left, right), tuple[Receipt, str])
+    assert_type(ctx.parallel(left, right, left), tuple[Receipt, str, Receipt])
+    assert_type(ctx.map(score, [Receipt(1)]), list[float])
+    assert_type(ctx.map(checkout, [Order("1")]), list[Receipt])
+    assert_type(checkout.fn(ctx, Order("1"), fast=True), Receipt)
+
+
+def branch(ctx: Context, order: Order) -> Receipt:
+    return ctx.step(charge, order)
+
+
+@workflow
+async def refund(ctx: AsyncContext, order: Order) -> int:
+    r = await ctx.step(charge, order)
+    assert_type(r, Receipt)
+    f = await ctx.step(score, r)
+    assert_type(f, float)
+    a, b = await asyncio.gather(ctx.step(charge, order), ctx.step(bare, 1))
+    assert_type(a, Receipt)
+    assert_type(b, str)
+    async with asyncio.timeout(5):
+        await ctx.sleep(timedelta(1))
+    async with asyncio.TaskGroup() as tg:
+        t = tg.create_task(ctx.call(checkout(order)))
+        t2 = tg.create_task(ctx.step(charge, order))
+    assert_type(t.result(), Receipt)
+    assert_type(t2.result(), Receipt)
+    d = await ctx.human("review", r, Approve | Reject, need="h")
+    assert_type(d.value, Approve | Reject)
+    assert_type(await ctx.wait_signal("d2", Order | None), Order | None)
+    assert_type(ctx.spawn(checkout(order)), AsyncChild[Receipt])
+    assert_type(await ctx.spawn(checkout(order)).result(), Receipt)
+    assert_type(await ctx.transaction(ainsert, 1), int)
+    assert_type(await ctx.side_effect(plain, 1), bytes)
+    assert_type(
+        await ctx.parallel(lambda c: c.step(charge, order), lambda c: c.step(bare, 1)), tuple[Receipt, str]
+    )
+    assert_type(await ctx.map(bare, [1]), list[str])
+    assert_type(await ctx.map(checkout, [order]), list[Receipt])
+
+    async def first(c: AsyncContext) -> Receipt:
+        return await c.step(charge, order)
+
+    async def second(c: AsyncContext) -> str:
+        return await c.step(bare, 1)
+
+    assert_type(await ctx.parallel(first, second), tuple[Receipt, str])
+    done, _ = await asyncio.wait({asyncio.create_task(ctx.step(bare, 1))}, return_when=asyncio.FIRST_COMPLETED)
+    assert_type(done.pop().result(), str)
+    assert_type(await asyncio.wait_for(ctx.step(bare, 1), 3), str)
+    assert_type(await ctx.map(score, [r]), list[float])
+    return 1
+
+
+assert_type(checkout(Order("1"), fast=True), Call[Receipt])
+assert_type(refund(Order("1")), Call[int])
+
+
+def start(client: Client) -> None:
+    run = client.start(checkout(Order("1")), run_id="order-17")
+    assert_type(run, Run[Receipt])
+    assert_type(run.result(timeout=timedelta(minutes=1)), Receipt)
+
+
+async def astart(client: AsyncClient) -> None:
+    run = await client.start(refund(Order("1")))
+    assert_type(run, AsyncRun[int])
+    assert_type(await run.result(), int)
