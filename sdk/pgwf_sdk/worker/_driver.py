@@ -223,6 +223,8 @@ class Driver:
 
     def _take_step(self, command: RunStep) -> None:
         key = command.id.key
+        if self._leaving is not None:
+            return  # Whoever has the run next is asked again.
         if command.step.need is not None and not self._port.offers(command.step.need):
             self._hops[key] = command
         elif key in self._begun:
@@ -301,7 +303,8 @@ class Driver:
         if self.claim.deadline is not None and self.claim.deadline <= now:
             self._cancel(json.dumps({"by": "deadline", "reason": f"not done by {self.claim.deadline}"}).encode())
         self._batch.add(self._waits.resolve(now))
-        for key in [key for key, retry in self._retries.items() if retry.next_at <= now]:
+        due = [] if self._leaving is not None else [k for k, retry in self._retries.items() if retry.next_at <= now]
+        for key in due:
             self._start_step(self._retries.pop(key).command)
         for wait in self._waits.unopened():
             self._open(wait)

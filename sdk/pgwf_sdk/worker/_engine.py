@@ -95,6 +95,8 @@ class SyncEngine:
         self._loop = loop
         self._threads = threads
         self._mailbox: SimpleQueue[Sequence[Entry] | None] = SimpleQueue()
+        self._fed_count = 0  # by the loop's thread
+        self._taken_count = 0  # by the workflow's thread
         self.is_busy = False
 
     @property
@@ -107,6 +109,7 @@ class SyncEngine:
 
     def feed(self, entries: Sequence[Entry]) -> None:
         self.is_busy = True
+        self._fed_count += 1
         self._mailbox.put(entries)
 
     def close(self) -> None:
@@ -121,15 +124,16 @@ class SyncEngine:
             self._loop.call_soon_threadsafe(self._over, outcome)
 
     def _exchange(self, commands: list[Command]) -> Sequence[Entry]:
-        self._loop.call_soon_threadsafe(self._quiet, commands)
+        self._loop.call_soon_threadsafe(self._quiet, commands, self._taken_count)
         entries = self._mailbox.get()
         if entries is None:
             raise Suspend
+        self._taken_count += 1
         return entries
 
-    def _quiet(self, commands: list[Command]) -> None:
-        # Entries that were fed while the code ran are in the mailbox: it is taking them now.
-        self.is_busy = not self._mailbox.empty()
+    def _quiet(self, commands: list[Command], taken_count: int) -> None:
+        # What was fed while this call was on its way has set the code going again.
+        self.is_busy = taken_count != self._fed_count
         self._listener.asked(commands)
 
     def _over(self, outcome: Outcome) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from psycopg import AsyncConnection
+from psycopg.conninfo import make_conninfo
 
 from pgwf_journal import Entry, Kind, Phase
 from pgwf_sdk._client import Client
@@ -137,7 +138,9 @@ class _Session:
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(worker._concurrency, thread_name_prefix="pgwf-workflow")
         self._step_pool = ThreadPoolExecutor(worker._step_threads, thread_name_prefix="pgwf-step")
-        self._database = AsyncDatabase(worker._dsn, translate=_as_is)
+        # Operators tell the connections apart by name; the hot one is the one whose round trips and commits count.
+        self._hot = AsyncDatabase(_named(worker._dsn, "pgwf worker"), translate=_as_is)
+        self._database = AsyncDatabase(_named(worker._dsn, "pgwf worker side"), translate=_as_is)
         self._lines = Lines(self._database, build=worker._build, spawn=self._spawn)
         self._flusher = Flusher(
             self._connect,
@@ -149,7 +152,7 @@ class _Session:
             claimed=self._claimed,
         )
         self._tender = Tender(
-            Database(worker._dsn, translate=_as_is),
+            Database(_named(worker._dsn, "pgwf worker tender"), translate=_as_is),
             worker_id=worker.worker_id,
             capabilities=worker._capabilities,
             build=worker._build,
@@ -234,7 +237,7 @@ class _Session:
             await self._drained.wait()
 
     async def _connect(self) -> AsyncConnection[Any]:
-        return await self._database.connect()
+        return await self._hot.connect()
 
     def _call_threadsafe(self, act: Callable[..., None], *args: Any) -> None:
         # The loop may be closed already when a thread has the last word.
@@ -426,6 +429,10 @@ def _positive(name: str, value: int) -> int:
     if value < 1:
         raise DefinitionError(f"{name} is {value}; expected 1 or more")
     return value
+
+
+def _named(dsn: str, application: str) -> str:
+    return make_conninfo(dsn, application_name=application)
 
 
 def _as_is(error: Exception) -> Exception:

@@ -1,0 +1,79 @@
+"""Workflows for tests that kill processes. Run as a module it is a worker: `python -m tests.system.flows DSN CAPABILITY…`.
+
+Steps write what they did into the table `effect`, so that a test sees how often each one was executed. A step that is
+told to dies with SIGKILL after its effect, or waits until the test says go on or its worker drains.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+
+import psycopg
+
+from pgwf_sdk import AsyncContext, Client, Context, Worker, current_step, step, workflow
+
+SCHEMA = """
+create table effect (id bigint generated always as identity, name text not null, pid int not null, attempt int not null);
+create table deaths_due (name text primary key);
+create table held (name text primary key);
+"""
+STEPS_COUNT = 5
+HOLD_SECONDS_MAX = 60.0
+
+
+def _dsn() -> str:
+    return os.environ["FLOWS_DSN"]
+
+
+@step
+def work(name: str) -> str:
+    """Leave a trace; then die, or hold still, if the test wants that."""
+    with psycopg.connect(_dsn(), autocommit=True) as conn:
+        conn.execute(
+            "insert into effect (name, pid, attempt) values (%s, %s, %s)", [name, os.getpid(), current_step().attempt]
+        )
+        if conn.execute("delete from deaths_due where name = %s returning name", [name]).fetchone():
+            os.kill(os.getpid(), signal.SIGKILL)
+        until = time.monotonic() + HOLD_SECONDS_MAX
+        while conn.execute("select from held where name = %s", [name]).fetchone() and time.monotonic() < until:
+            if current_step().draining:
+                break
+            time.sleep(0.02)
+    return name.upper()
+
+
+@workflow(need="python")
+def line(ctx: Context, names: list[str]) -> list[str]:
+    return [ctx.step(work, name) for name in names]
+
+
+@workflow(need="python")
+async def pair(ctx: AsyncContext, names: list[str]) -> list[str]:
+    left = await ctx.map(work, names)
+    await ctx.sleep(timedelta(milliseconds=1500))
+    right = await ctx.map(line, [[f"{name}-child"] for name in names])
+    return left + [name for names in right for name in names]
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    dsn, *capabilities = sys.argv[1:]
+    os.environ["FLOWS_DSN"] = dsn
+    with Client(dsn) as client:
+        worker = Worker(
+            client,
+            workflows=[line, pair],
+            capabilities=capabilities,
+            lease=timedelta(seconds=2),
+            poll=timedelta(milliseconds=500),
+        )
+        worker.run()
+
+
+if __name__ == "__main__":
+    main()

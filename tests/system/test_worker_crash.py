@@ -1,0 +1,146 @@
+"""Worker processes that are killed, stopped and drained; a database that goes away. Nothing is lost, nothing doubled."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from pgwf_sdk import Client
+from tests.support import wait_until
+from tests.system import flows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+SOON = timedelta(seconds=60)
+
+WorkerProcess = subprocess.Popen[bytes]
+
+
+@pytest.fixture
+def start_process(dsn: str, db: psycopg.Connection[Any], tmp_path: Path) -> Iterator[Callable[..., WorkerProcess]]:
+    """Starts worker processes on the test's database; kills those that are left."""
+    db.execute(flows.SCHEMA)
+    with ExitStack() as started:
+
+        def start(*capabilities: str) -> WorkerProcess:
+            log = started.enter_context((tmp_path / f"worker-{len(list(tmp_path.iterdir()))}.log").open("wb"))
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.system.flows", dsn, *(capabilities or ("python",))],
+                cwd=ROOT,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+            started.callback(_end, process)
+            return process
+
+        yield start
+
+
+def _end(process: WorkerProcess) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def client(dsn: str) -> Iterator[Client]:
+    with Client(dsn) as client:
+        yield client
+
+
+def effects(db: psycopg.Connection[Any]) -> list[str]:
+    return [name for (name,) in db.execute("select name from effect order by id").fetchall()]
+
+
+def recorded_more_than_once(db: psycopg.Connection[Any]) -> list[Any]:
+    return db.execute(
+        "select n, key, phase from pgwf_journal.entries group by n, key, phase having count(*) > 1"
+    ).fetchall()
+
+
+@pytest.mark.parametrize("dies_at", range(flows.STEPS_COUNT))
+def test_a_worker_killed_in_any_step_is_replaced_and_only_that_step_runs_again(
+    dies_at: int, client: Client, db: psycopg.Connection[Any], start_process: Callable[..., WorkerProcess]
+) -> None:
+    names = [f"s{i}" for i in range(flows.STEPS_COUNT)]
+    db.execute("insert into deaths_due values (%s)", [names[dies_at]])
+    first = start_process()
+    run = client.start(flows.line(names))
+    wait_until(lambda: first.poll() is not None, "the first worker is dead", seconds=60)
+
+    start_process()
+
+    assert run.result(timeout=SOON) == [name.upper() for name in names]
+    assert effects(db) == names[: dies_at + 1] + names[dies_at:]
+    assert recorded_more_than_once(db) == []
+    assert db.execute("select * from pgwf.check()").fetchall() == []
+
+
+def test_all_workers_killed_at_once_lose_nothing(
+    client: Client, db: psycopg.Connection[Any], start_process: Callable[..., WorkerProcess]
+) -> None:
+    workers = [start_process(), start_process()]
+    runs = [client.start(flows.pair([f"r{i}a", f"r{i}b"])) for i in range(6)]
+    wait_until(lambda: len(effects(db)) >= 5, "the runs are under way", seconds=60)
+
+    for worker in workers:
+        worker.kill()
+    start_process()
+
+    for i, run in enumerate(runs):
+        assert run.result(timeout=SOON) == [f"R{i}A", f"R{i}B", f"R{i}A-CHILD", f"R{i}B-CHILD"]
+    assert recorded_more_than_once(db) == []
+    assert db.execute("select * from pgwf.check()").fetchall() == []
+
+
+def test_a_worker_that_was_suspended_beyond_its_lease_cannot_write_any_more(
+    client: Client, db: psycopg.Connection[Any], start_process: Callable[..., WorkerProcess]
+) -> None:
+    db.execute("insert into held values ('a')")
+    zombie = start_process()
+    run = client.start(flows.line(["a", "b"]), run_id="z")
+    wait_until(lambda: effects(db) == ["a"], "the first worker is in the step", seconds=60)
+    zombie.send_signal(signal.SIGSTOP)
+    db.execute("delete from held")
+
+    start_process()
+    assert run.result(timeout=SOON) == ["A", "B"]
+    zombie.send_signal(signal.SIGCONT)
+    zombie.terminate()
+
+    assert zombie.wait(timeout=60) == 0
+    assert effects(db) == ["a", "a", "b"]
+    assert recorded_more_than_once(db) == []
+
+
+def test_sigterm_lets_the_step_end_records_it_and_hands_the_run_to_another_worker_at_once(
+    client: Client, db: psycopg.Connection[Any], start_process: Callable[..., WorkerProcess]
+) -> None:
+    db.execute("insert into held values ('a')")
+    first = start_process()
+    run = client.start(flows.line(["a", "b"]), run_id="d")
+    wait_until(lambda: effects(db) == ["a"], "the first worker is in the step", seconds=60)
+    second = start_process()
+    wait_until(
+        lambda: db.execute("select from pgwf.sleeper where channel = 'need.python'").fetchall(), "the second is idle"
+    )
+
+    first.terminate()
+
+    assert first.wait(timeout=60) == 0
+    assert run.result(timeout=SOON) == ["A", "B"]
+    assert db.execute("select name, pid from effect order by id").fetchall() == [("a", first.pid), ("b", second.pid)]
+    assert db.execute("select lapses from pgwf_sdk.runs where run_id = 'd'").fetchone() == (0,)
+
