@@ -33,9 +33,9 @@ as $$
     and (j.expires_at is null or j.expires_at > clock.now)
     and not exists (select from place as p where p.n = j.n)
   union all
-  select 'a job that is parked for ever stands nowhere', format('%s: %s', j.job_id, p.name)
+  select 'a job that is parked for ever stands nowhere unless it is leased', format('%s: %s', j.job_id, p.name)
   from pgwf.job as j join place as p on p.n = j.n
-  where j.available_at = 'infinity'
+  where j.available_at = 'infinity' and p.name <> 'lease'
   union all
   select 'a cancelled job stands nowhere unless it is leased', format('%s: %s', j.job_id, p.name)
   from pgwf.job as j join place as p on p.n = j.n

@@ -32,7 +32,23 @@ begin
 end
 $$;
 
--- Effect: runs, their journals and first entries, for jobs that were submitted in this transaction.
+-- Effect: journals of runs whose jobs were submitted in this transaction; returns the numbers of those that are new.
+-- The others' ids are taken by journals that are no runs.  Locks: the ids, after those of the jobs.
+create or replace function pgwf_sdk._open_journals(p_n bigint[], p_run_ids text[]) returns bigint[]
+language sql volatile
+as $$
+  with opened as (
+    insert into pgwf_journal.journal (journal_id, n)
+    select a.run_id, a.n
+    from unnest(p_n, p_run_ids) a(n, run_id)
+    order by a.run_id
+    on conflict do nothing
+    returning n
+  )
+  select coalesce(array_agg(o.n), '{}') from opened o
+$$;
+
+-- Effect: runs and their first entries, for jobs that were submitted and journals that were opened in this transaction.
 -- Wake-ups: none here; submitting the jobs did it.
 create or replace function pgwf_sdk._create_runs(
   p_n bigint[], p_run_ids text[], p_workflows text[], p_needs text[], p_inputs bytea[], p_encodings smallint[],
@@ -47,9 +63,6 @@ as $$
     coalesce((select p.root from pgwf_sdk.run p where p.n = a.parent), a.n), a.deadline, p_started_by, p_now
   from unnest(p_n, p_run_ids, p_workflows, p_needs, p_deadlines, p_builds, p_traces, p_parents, p_parent_keys)
     a(n, run_id, workflow, need, deadline, build, trace, parent, parent_key);
-
-  insert into pgwf_journal.journal (journal_id, n)
-  select a.run_id, a.n from unnest(p_n, p_run_ids) a(n, run_id);
 
   insert into pgwf_journal.entry
     (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
@@ -139,14 +152,19 @@ begin
 end
 $$;
 
--- Effect: jobs that were submitted in this transaction for runs that may not be started after all are taken back.
-create or replace function pgwf_sdk._withdraw(p_n bigint[]) returns void
+-- Effect: jobs that were submitted and journals that were opened in this transaction, at p_now, for runs that may not be
+-- started after all are taken back, as if they had never been.
+create or replace function pgwf_sdk._withdraw(p_n bigint[], p_now timestamptz) returns void
 language plpgsql volatile
 set enable_seqscan = off
 set jit = off
 as $$
 begin
   delete from pgwf.ready r using pgwf.job j where j.n = any (p_n) and r.need = j.need and r.priority = j.priority and r.pos = j.n;
+  delete from pgwf.trace t
+  using pgwf.job j
+  where j.n = any (p_n) and t.job_id = j.job_id and t.event_type = 'submit_job' and t.event_at = p_now;
+  delete from pgwf_journal.journal o where o.n = any (p_n);
   delete from pgwf.name m using pgwf.job j where j.n = any (p_n) and m.job_id = j.job_id;
   delete from pgwf.job j where j.n = any (p_n);
 end

@@ -13,7 +13,7 @@ set enable_seqscan = off
 set jit = off
 as $$
 declare
-  v_ended bigint[];
+  v_cancelled bigint;
   v_group record;
 begin
   update pgwf_sdk.run r
@@ -33,11 +33,9 @@ begin
     perform pgwf._requeue(v_group.n, v_group.need, v_group.available_at, p_worker_id, p_now);
   end loop;
 
-  select array_agg(j.n) into v_ended from pgwf.job j where j.n = any (p_n) and j.cancel_at is not null;
-  if v_ended is not null then
-    update pgwf_sdk.run r set status = 'terminated', finished_at = p_now where r.n = any (v_ended);
-    perform pgwf._end(v_ended, 'cancelled', p_worker_id, p_now);
-  end if;
+  for v_cancelled in select j.n from pgwf.job j where j.n = any (p_n) and j.cancel_at is not null order by j.n loop
+    perform pgwf_sdk._terminate(v_cancelled, j.cancel_by, coalesce(j.cancel_reason, 'its job was cancelled'), p_now) from pgwf.job j where j.n = v_cancelled;
+  end loop;
 end
 $$;
 
@@ -61,6 +59,7 @@ begin
   where r.n = a.n;
   delete from pgwf_sdk.inbox i where i.n = any (p_n);
   delete from pgwf_sdk.attempt t where t.n = any (p_n);
+  delete from pgwf_sdk.blocked b where b.n = any (p_n);
 
   if exists (select from pgwf_sdk.run r where r.n = any (p_n) and r.parent is not null) then
     select pgwf_sdk._deliver(
@@ -83,7 +82,8 @@ begin
     where r.n = any (p_children) and r.finished_at is null;
   end if;
 
-  perform pgwf_sdk._end_jobs(p_n, 'completed', p_worker_id, p_now);
+  -- Only a termination comes here with that status, and it comes alone.
+  perform pgwf_sdk._end_jobs(p_n, case when 'terminated' = any (p_statuses) then 'cancelled' else 'completed' end, p_worker_id, p_now);
   if cardinality(p_seats) > 0 then
     perform pgwf_sdk._close_tasks(p_seats, 'cancelled', p_worker_id, p_now);
   end if;
@@ -193,6 +193,21 @@ declare
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception using errcode = 'WS004', message = format('advance runs at read committed, found %s', current_setting('transaction_isolation'));
+  end if;
+  if not array[cardinality(p_lease_ids), cardinality(p_expected_seqs), cardinality(p_dispositions), cardinality(p_until), cardinality(p_delay_seconds),
+      cardinality(p_needs), cardinality(p_inbox_seen), cardinality(p_wake_after), cardinality(p_decides), cardinality(p_notes),
+      cardinality(p_lapsed)] <@ array[cardinality(p_n)]
+    or not array[cardinality(p_entry_calls), cardinality(p_entry_kinds), cardinality(p_entry_phases), cardinality(p_entry_scopes),
+      cardinality(p_entry_names), cardinality(p_entry_occurrences), cardinality(p_entry_payloads), cardinality(p_entry_encodings),
+      cardinality(p_entry_codes)] <@ array[cardinality(p_entry_items)]
+    or not array[cardinality(p_child_keys), cardinality(p_child_run_ids), cardinality(p_child_workflows), cardinality(p_child_needs),
+      cardinality(p_child_builds), cardinality(p_child_inputs), cardinality(p_child_encodings)] <@ array[cardinality(p_child_items)]
+    or cardinality(p_consumed_ids) <> cardinality(p_consumed_items)
+  then
+    raise exception using errcode = 'WS004', message = 'advance: the arrays of items, of entries, of children and of consumed rows must each be of one length';
+  end if;
+  if not p_dispositions <@ array['keep', 'park', 'hop', 'release', 'complete', 'fail', 'cancel', 'block'] then
+    raise exception using errcode = 'WS004', message = format('advance: dispositions are %s, expected keep, park, hop, release, complete, fail, cancel or block', p_dispositions);
   end if;
 
   if cardinality(p_n) > 0 then

@@ -31,22 +31,30 @@ as $$
 $$;
 
 -- Effect: writes down failed attempts that are to be tried again; an element without next_seconds takes the record back,
--- because the step is over.  p_n: as in _append.
+-- because the step is over.  The last word on a step counts.  p_n: as in _append.
 create or replace function pgwf_sdk._note_attempts(p_n bigint[], p_attempts jsonb, p_now timestamptz) returns void
 language plpgsql volatile
 set enable_seqscan = off
 set jit = off
 as $$
+declare
+  v_note record;
 begin
-  delete from pgwf_sdk.attempt t
-  using jsonb_to_recordset(p_attempts) a(item int, key text, next_seconds double precision)
-  where a.next_seconds is null and t.n = p_n[a.item] and t.key = a.key;
-
-  insert into pgwf_sdk.attempt (n, key, no, first_at, next_at, error)
-  select p_n[a.item], a.key, a.no, p_now, p_now + make_interval(secs => a.next_seconds), convert_to(a.error, 'UTF8')
-  from jsonb_to_recordset(p_attempts) a(item int, key text, no int, next_seconds double precision, error text)
-  where a.next_seconds is not null and p_n[a.item] is not null
-  on conflict (n, key) do update set no = excluded.no, next_at = excluded.next_at, error = excluded.error;
+  for v_note in
+    select distinct on (p_n[a.item], a.key) p_n[a.item] as n, a.key, a.no, a.next_seconds, a.error
+    from rows from (jsonb_to_recordset(p_attempts) as (item int, key text, no int, next_seconds double precision, error text))
+      with ordinality a(item, key, no, next_seconds, error, ord)
+    where p_n[a.item] is not null
+    order by p_n[a.item], a.key, a.ord desc
+  loop
+    if v_note.next_seconds is null then
+      delete from pgwf_sdk.attempt t where t.n = v_note.n and t.key = v_note.key;
+    else
+      insert into pgwf_sdk.attempt (n, key, no, first_at, next_at, error)
+      values (v_note.n, v_note.key, v_note.no, p_now, p_now + make_interval(secs => v_note.next_seconds), convert_to(v_note.error, 'UTF8'))
+      on conflict (n, key) do update set no = excluded.no, next_at = excluded.next_at, error = excluded.error;
+    end if;
+  end loop;
 end
 $$;
 
@@ -100,6 +108,8 @@ declare
   v_new_n bigint[] := '{}';
   v_new_ok boolean[] := '{}';
   v_children_count int := cardinality(p_child_items);
+  v_closers int[] := '{}';        -- items that close tasks: a decision that came first wins
+  v_asking int[] := '{}';         -- items that start children, open or close tasks
   v_moving bigint[] := '{}';
   v_ending bigint[] := '{}';
   v_parents bigint[] := '{}';
@@ -121,13 +131,16 @@ begin
       join pgwf_sdk.task t on t.n = p_n[a.item] and t.key = a.key and t.state = 'open'
       join pgwf_sdk.seat s on s.n = t.n and s.key = t.key
       where a.close is not null);
+    v_closers := array(select a.item from jsonb_to_recordset(p_tasks) a(item int, close text) where a.close is not null);
   end if;
 
-  if not ('keep' = all (p_dispositions)) or true = any (p_decides) then
+  -- Who starts a child or opens a task takes its run row too: a termination in between would not know of them.
+  v_asking := array(select c.item from unnest(p_child_items) c(item) union select (t.task ->> 'item')::int from jsonb_array_elements(p_tasks) t(task));
+  if not ('keep' = all (p_dispositions)) or true = any (p_decides) or cardinality(v_asking) > 0 then
     select array_agg(a.n), coalesce(array_agg(a.n) filter (where a.disposition in ('complete', 'fail', 'cancel')), '{}')
     into v_moving, v_ending
-    from unnest(p_n, p_dispositions, p_decides) a(n, disposition, decides)
-    where a.disposition <> 'keep' or a.decides;
+    from unnest(p_n, p_dispositions, p_decides) with ordinality a(n, disposition, decides, ord)
+    where a.disposition <> 'keep' or a.decides or a.ord = any (v_asking);
     if cardinality(v_ending) > 0 then
       select coalesce(array_agg(distinct r.parent) filter (where r.parent is not null), '{}') into v_parents
       from pgwf_sdk.run r where r.n = any (v_ending);
@@ -160,16 +173,19 @@ begin
   select array_agg(
       case
         when v_lease_nos[a.ord] is null then 'fenced'
-        when coalesce(h.seq, 0) <> a.expected_seq then 'conflict'
-        when a.decides and exists (select from pgwf_sdk.inbox i where i.n = a.n and i.id > a.seen) then 'undecided'
+        when a.place > 1 or coalesce(coalesce(h.seq, 0) <> a.expected_seq, a.disposition <> 'release' or a.ord = any (p_entry_items)) then 'conflict'
+        when (a.decides or a.ord = any (v_closers)) and exists (select from pgwf_sdk.inbox i where i.n = a.n and i.id > a.seen) then 'undecided'
         when false = any (v_new_ok) and exists (
           select from unnest(v_new_items, v_new_ok) s(item, ok) where s.item = a.ord and not s.ok) then 'child_exists'
         when a.disposition = 'park' and pgwf_sdk._unread(a.n, a.seen, a.wake_after) then 'unread'
         else 'ok'
       end order by a.ord)
   into statuses
-  from unnest(p_n, p_expected_seqs, p_dispositions, p_inbox_seen, p_wake_after, p_decides) with ordinality
-    a(n, expected_seq, disposition, seen, wake_after, decides, ord)
+  from (
+    select i.*, row_number() over (partition by i.n order by i.ord) as place
+    from unnest(p_n, p_expected_seqs, p_dispositions, p_inbox_seen, p_wake_after, p_decides) with ordinality
+      i(n, expected_seq, disposition, seen, wake_after, decides, ord)
+  ) a
   left join lateral (
     select e.seq from pgwf_journal.entry e where e.n = a.n order by e.seq desc limit 1
   ) h on true;
@@ -180,7 +196,7 @@ begin
       select case when a.status in ('ok', 'unread') then a.n end from unnest(p_n, statuses) with ordinality a(n, status, ord) order by a.ord);
     if cardinality(v_new_n) > 0 then
       perform pgwf_sdk._withdraw(array(
-        select s.n from unnest(v_new_items, v_new_n, v_new_ok) s(item, n, ok) where s.ok and v_written[s.item] is null));
+        select s.n from unnest(v_new_items, v_new_n) s(item, n) where s.n is not null and v_written[s.item] is null), p_now);
     end if;
   end if;
 

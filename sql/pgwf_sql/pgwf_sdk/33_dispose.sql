@@ -14,27 +14,49 @@ as $$
   ) a
 $$;
 
--- Effect: submits those jobs, each with the priority of the run that asked for it.
+-- Effect: submits those jobs, each with the priority of the run that asked for it, and opens the journals of children.
+-- n is NULL for a job that was not taken in; ok is false for it, and for a child whose journal there is already.
 create or replace function pgwf_sdk._submit_for(
   p_worker_id text, p_n bigint[], p_child_items int[], p_child_run_ids text[], p_child_needs text[], p_tasks jsonb, p_now timestamptz
 ) returns table (ord bigint, item int, job_id text, n bigint, ok boolean)
-language sql volatile
+language plpgsql volatile
+set enable_seqscan = off
+set jit = off
 as $$
-  with new as materialized (
-    select a.*, coalesce(j.priority, 3::smallint) as priority
-    from pgwf_sdk._new_jobs(p_child_items, p_child_run_ids, p_child_needs, p_tasks) a
-    left join pgwf.job j on j.n = p_n[a.item]
-  ), arrays as (
-    select array_agg(a.job_id order by a.ord) as job_ids, array_agg(a.need order by a.ord) as needs,
-      array_agg(a.priority order by a.ord) as priorities, count(*)::int as count
-    from new a
-  )
-  select a.ord, a.item, a.job_id, s.n, s.status = 'ok'
-  from arrays
-  cross join lateral pgwf._submit(arrays.job_ids, arrays.needs, arrays.priorities, array_fill(null::text, array[arrays.count]),
-    array_fill(null::timestamptz, array[arrays.count]), array_fill(null::timestamptz, array[arrays.count]), p_worker_id, p_now) s
-  join new a on a.ord = s.ord
-  where arrays.count > 0
+declare
+  v_ords bigint[];
+  v_items int[];
+  v_job_ids text[];
+  v_needs text[];
+  v_priorities smallint[];
+  v_n bigint[];
+  v_opened bigint[];
+  v_children_count int := cardinality(p_child_items);
+begin
+  select array_agg(a.ord order by a.ord), array_agg(a.item order by a.ord), array_agg(a.job_id order by a.ord),
+    array_agg(a.need order by a.ord), array_agg(coalesce(j.priority, 3::smallint) order by a.ord)
+  into v_ords, v_items, v_job_ids, v_needs, v_priorities
+  from pgwf_sdk._new_jobs(p_child_items, p_child_run_ids, p_child_needs, p_tasks) a
+  left join pgwf.job j on j.n = p_n[a.item];
+  if v_ords is null then
+    return;
+  end if;
+
+  v_n := array(
+    select case when s.status = 'ok' then s.n end
+    from pgwf._submit(v_job_ids, v_needs, v_priorities, array_fill(null::text, array[cardinality(v_ords)]),
+      array_fill(null::timestamptz, array[cardinality(v_ords)]), array_fill(null::timestamptz, array[cardinality(v_ords)]),
+      p_worker_id, p_now) s
+    order by s.ord);
+  select pgwf_sdk._open_journals(array_agg(c.n), array_agg(c.job_id))
+  into v_opened
+  from unnest(v_n[:v_children_count], v_job_ids[:v_children_count]) c(n, job_id)
+  where c.n is not null;
+
+  return query
+  select a.ord, a.item, a.job_id, a.n, a.n is not null and (a.ord > v_children_count or a.n = any (v_opened))
+  from unnest(v_ords, v_items, v_job_ids, v_n) a(ord, item, job_id, n);
+end
 $$;
 
 -- Effect: runs for the children of items that are written; p_children are their jobs, in the order of p_items.
@@ -106,6 +128,7 @@ begin
     array_agg(case a.disposition
       when 'hop' then p_now
       when 'block' then 'infinity'
+      when 'release' then p_now + make_interval(secs => coalesce(a.delay_seconds, 0))
       else coalesce(least(a.until, p_now + make_interval(secs => a.delay_seconds)), 'infinity') end order by a.ord),
     array_agg(case when a.disposition = 'park' and a.wake_after > 1 then a.wake_after - (
       select count(*)::int from pgwf_sdk.inbox i where i.n = a.n and i.id > coalesce(a.seen, 0) and i.kind = 6) end order by a.ord),

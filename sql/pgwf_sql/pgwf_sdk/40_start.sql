@@ -12,15 +12,22 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now timestamptz := pgwf_sdk._now();
+  v_flaw text;
   v_n bigint;
   v_status text;
   v_known record;
 begin
-  if nullif(p_workflow, '') is null then
-    raise exception using errcode = 'WS004', message = format('run %s: workflow is %s, expected a name', p_run_id, coalesce(quote_literal(p_workflow), 'NULL'));
-  end if;
-  if p_priority is null or p_priority not between 1 and 4 then
-    raise exception using errcode = 'WS004', message = format('run %s: priority is %s, expected 1 (most urgent) to 4', p_run_id, coalesce(p_priority::text, 'NULL'));
+  v_flaw := case
+    when p_workflow is null or octet_length(p_workflow) not between 1 and 512 then
+      format('workflow is %s, expected a name of 1 to 512 bytes', coalesce(quote_literal(left(p_workflow, 80)), 'NULL'))
+    when p_priority is null or p_priority not between 1 and 4 then
+      format('priority is %s, expected 1 (most urgent) to 4', coalesce(p_priority::text, 'NULL'))
+    when p_input is null then 'input is NULL, expected {"args": […], "kwargs": {…}} as bytes'
+    when p_encoding is null or p_encoding not in (1, 2) then
+      format('encoding is %s, expected 1 (JSON) or 2 (tagged JSON)', coalesce(p_encoding::text, 'NULL'))
+  end;
+  if v_flaw is not null then
+    raise exception using errcode = 'WS004', message = format('run %s: %s', coalesce(quote_literal(left(p_run_id, 80)), 'NULL'), v_flaw);
   end if;
 
   select s.n, s.status into v_n, v_status
@@ -28,6 +35,12 @@ begin
     array[p_start_at], array[null::timestamptz], coalesce(p_started_by, 'client'), v_now) s;
 
   if v_status = 'ok' then
+    if cardinality(pgwf_sdk._open_journals(array[v_n], array[p_run_id])) = 0 then
+      raise exception using
+        errcode = 'WS001',
+        message = format('run %s: the id is taken by a journal that is no run', p_run_id),
+        hint = 'Ids are never used again; choose one that names this piece of work.';
+    end if;
     perform pgwf_sdk._create_runs(array[v_n], array[p_run_id], array[p_workflow], array[p_need], array[p_input], array[p_encoding::smallint],
       array[p_deadline], array[p_build], array[p_trace], array[null::bigint], array[null::text], p_started_by, v_now);
     return query select v_n, p_run_id, true;

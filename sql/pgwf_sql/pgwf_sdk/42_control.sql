@@ -1,34 +1,49 @@
+-- Effect: ends a run that is not over: its last entry, its job to the archive as cancelled, word to parent and children.
+-- The caller holds the rows of the run and its parent.  Locks: rows of children, leases, jobs.
+create or replace function pgwf_sdk._terminate(p_n bigint, p_by text, p_reason text, p_now timestamptz) returns void
+language plpgsql volatile
+as $$
+declare
+  v_parents bigint[] := array(select r.parent from pgwf_sdk.run r where r.n = p_n and r.parent is not null);
+  v_children bigint[];
+  v_seats bigint[];
+  v_payload bytea := convert_to(jsonb_build_object(
+    'type', 'pgwf_sdk:RunTerminatedError', 'message', format('terminated by %s: %s', coalesce(p_by, 'unknown'), coalesce(p_reason, 'no reason given')),
+    'args', '[]'::jsonb)::text, 'UTF8');
+begin
+  -- Read under the run's lock: whoever starts a child or opens a task for the run takes it as well. Children have
+  -- higher numbers than their parent, so this is still one pass in n order.
+  v_children := array(select r.n from pgwf_sdk.run r where r.parent = p_n and r.finished_at is null);
+  v_seats := pgwf_sdk._open_seats(array[p_n]);
+  perform pgwf_sdk._lock_runs(v_children);
+  perform from pgwf.lease l where l.n = any (p_n || v_seats) order by l.n for no key update;
+  perform pgwf._lock_jobs(p_n || v_parents || v_children || v_seats, '{}');
+
+  insert into pgwf_journal.entry (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
+  select p_n, pgwf_journal._head(p_n) + 1, 0, 1, 6, '', r.workflow, 1, v_payload, 1, p_now, null, null
+  from pgwf_sdk.run r
+  where r.n = p_n;
+  perform pgwf_sdk._finish(array[p_n], array['terminated'], array[v_payload], array[1::smallint], v_children, v_seats, coalesce(p_by, 'unknown'), p_now);
+end
+$$;
+
 -- Effect: ends a run at once, without running any more of its code: no cleanup, no compensation. A worker that holds it
 -- is fenced out. Its children are asked to cancel. Returns terminated, or the final status of a run that is over.
--- Locks: run rows (own, parent, children), leases, jobs.  Errors: WS002.
+-- Locks: run rows (parent, own, children), leases, jobs.  Errors: WS002.
 create or replace function pgwf_sdk.terminate_run(p_run_id text, p_by text, p_reason text default null) returns text
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_n bigint := pgwf_sdk._number(p_run_id);
-  v_now timestamptz := pgwf_sdk._now();
-  v_parents bigint[] := array(select r.parent from pgwf_sdk.run r where r.n = v_n and r.parent is not null);
-  v_children bigint[] := array(select r.n from pgwf_sdk.run r where r.parent = v_n and r.finished_at is null);
-  v_seats bigint[] := pgwf_sdk._open_seats(array[v_n]);
-  v_payload bytea := convert_to(jsonb_build_object(
-    'type', 'pgwf_sdk:RunTerminatedError', 'message', format('terminated by %s: %s', coalesce(p_by, 'unknown'), coalesce(p_reason, 'no reason given')),
-    'args', '[]'::jsonb)::text, 'UTF8');
   v_status text;
 begin
-  perform pgwf_sdk._lock_runs(v_n || v_parents || v_children);
+  perform pgwf_sdk._lock_runs(v_n || array(select r.parent from pgwf_sdk.run r where r.n = v_n and r.parent is not null));
   select r.status into v_status from pgwf_sdk.run r where r.n = v_n and r.finished_at is not null;
   if v_status is not null then
     return v_status;
   end if;
-  perform from pgwf.lease l where l.n = any (v_n || v_seats) order by l.n for no key update;
-  perform pgwf._lock_jobs(v_n || v_parents || v_children || v_seats, '{}');
-
-  insert into pgwf_journal.entry (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
-  select v_n, pgwf_journal._head(v_n) + 1, 0, 1, 6, '', r.workflow, 1, v_payload, 1, v_now, null, null
-  from pgwf_sdk.run r
-  where r.n = v_n;
-  perform pgwf_sdk._finish(array[v_n], array['terminated'], array[v_payload], array[1::smallint], v_children, v_seats, coalesce(p_by, 'unknown'), v_now);
+  perform pgwf_sdk._terminate(v_n, p_by, p_reason, pgwf_sdk._now());
   return 'terminated';
 end
 $$;
@@ -47,22 +62,24 @@ begin
   update pgwf_sdk.run r set status = 'paused', note = 'paused by ' || coalesce(p_by, 'unknown')
   where r.n = v_n and r.finished_at is null and r.status is null;
   perform pgwf._lock_jobs(array[v_n], '{}');
-  perform pgwf_sdk._park_unheld(v_n);
   select r.status into v_status from pgwf_sdk.run r where r.n = v_n;
+  if v_status = 'paused' then
+    perform pgwf_sdk._park_for_ever(v_n);
+  end if;
   return v_status;
 end
 $$;
 
--- Effect: parks the job of a run for ever unless a worker holds it.  The caller holds the run row and the job row.
-create or replace function pgwf_sdk._park_unheld(p_n bigint) returns void
+-- Effect: parks the job of a run for ever; one that a worker holds, when its lease ends in whatever way.
+-- The caller holds the run row and the job row.
+create or replace function pgwf_sdk._park_for_ever(p_n bigint) returns void
 language plpgsql volatile
 as $$
 begin
-  if not exists (select from pgwf.job j where j.n = p_n and j.cancel_at is null) or pgwf._catch(p_n) = 'lease' then
-    return;
+  if exists (select from pgwf.job j where j.n = p_n and j.cancel_at is null) then
+    perform pgwf._catch(p_n);
+    update pgwf.job j set available_at = 'infinity' where j.n = p_n;
   end if;
-  update pgwf.job j set available_at = 'infinity' where j.n = p_n;
-  perform pgwf._place(array[p_n], pgwf_sdk._now());
 end
 $$;
 
@@ -83,14 +100,17 @@ begin
   delete from pgwf_sdk.blocked b where b.n = v_n;
   if cardinality(pgwf._lock_jobs(array[v_n], '{}')) > 0 then
     perform pgwf._wake_jobs(array[v_n], pgwf_sdk._now());
+    -- Still held since before the pause: it must not be parked for ever when that lease ends.
+    update pgwf.job j set available_at = pgwf_sdk._now() where j.n = v_n and j.available_at = 'infinity';
   end if;
   return 'resumed';
 end
 $$;
 
--- Effect: a run that failed, was cancelled or terminated goes on as a new run <root>~2, ~3 …: it takes over the journal
--- up to the entry that failed (calls that were opened but not finished start afresh) and tries again from there.
--- The old run is left as it is and points to its successor.  Locks: the run row.  Errors: WS002, WS005.
+-- Effect: a run that failed, was cancelled or terminated goes on as a new run <id>~2, ~3 … (the first of these ids that is
+-- free): it takes over the journal up to the entry that failed or cancelled it, without calls that were not finished by
+-- then, and tries again from there.  The old run is left as it is and points to its successor, which a second call returns.
+-- Locks: the run row, then the new id.  Errors: WS002, WS005.  Wake-ups: workers that sleep on the run's home need.
 create or replace function pgwf_sdk.retry_run(p_run_id text, p_by text) returns table (n bigint, run_id text)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -99,8 +119,9 @@ declare
   v_old pgwf_sdk.run;
   v_n bigint := pgwf_sdk._number(p_run_id);
   v_new bigint;
-  v_base text := regexp_replace(p_run_id, '~[0-9]+$', '');
-  v_turn int := coalesce(substring(p_run_id from '~([0-9]+)$')::int, 1) + 1;
+  v_new_id text;
+  v_base text := regexp_replace(p_run_id, '~[0-9]{1,6}$', '');
+  v_turn int := coalesce(substring(p_run_id from '~([0-9]{1,6})$')::int, 1);
 begin
   perform pgwf_sdk._lock_runs(array[v_n]);
   select * into v_old from pgwf_sdk.run r where r.n = v_n;
@@ -115,30 +136,77 @@ begin
         (select r.status from pgwf_sdk.runs r where r.n = v_n));
   end if;
 
-  select s.n into v_new
-  from pgwf_sdk.start_run(v_base || '~' || v_turn, v_old.workflow, v_old.need,
-    (select e.payload from pgwf_journal.entry e where e.n = v_n and e.seq = 1),
-    (select e.encoding from pgwf_journal.entry e where e.n = v_n and e.seq = 1),
-    3, null, v_old.deadline, v_old.build, v_old.trace, p_by) s;
+  loop
+    v_turn := v_turn + 1;
+    v_new_id := v_base || '~' || v_turn;
+    continue when exists (select from pgwf.name m where m.job_id = v_new_id)
+      or exists (select from pgwf_journal.journal j where j.journal_id = v_new_id);
+    select s.n into v_new
+    from pgwf_sdk.start_run(v_new_id, v_old.workflow, v_old.need,
+      (select e.payload from pgwf_journal.entry e where e.n = v_n and e.seq = 1),
+      (select e.encoding from pgwf_journal.entry e where e.n = v_n and e.seq = 1),
+      coalesce((select a.priority from pgwf.archive a where a.n = v_n), 3), null, v_old.deadline, v_old.build, v_old.trace, p_by) s
+    where s.created;
+    exit when found;
+  end loop;
   update pgwf_sdk.run r set seed = v_old.seed where r.n = v_new;
   update pgwf_sdk.run r set successor = v_new where r.n = v_n;
-
-  -- A failed entry that the code caught is part of the past; the last one before the end is the one to try again.
-  with entries as (
-    select e.*, e.phase = 3 and e.seq = (
-        select max(x.seq) from pgwf_journal.entry x where x.n = v_n and x.phase = 3 and x.kind <> 1) and v_old.status = 'failed' as failing,
-      bool_or(e.phase between 2 and 5) over (partition by e.scope, e.call) as resolved
-    from pgwf_journal.entry e
-    where e.n = v_n and e.seq > 1 and e.kind not in (1, 11)
-  ), kept as (
-    select e.*, row_number() over (order by e.seq) as ord
-    from entries e
-    where e.resolved and not exists (select from entries f where f.failing and f.scope = e.scope and f.call = e.call)
-  )
-  insert into pgwf_journal.entry (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
-  select v_new, 1 + k.ord, k.call, k.kind, k.phase, k.scope, k.name, k.occurrence, k.payload, k.encoding, k.recorded_at, null, k.code
-  from kept k;
-
-  return query select v_new, v_base || '~' || v_turn;
+  perform pgwf_sdk._copy_journal(v_n, v_new, pgwf_sdk._retry_from(v_n));
+  return query select v_new, v_new_id;
 end
+$$;
+
+-- Effect: the number of the first entry that a retry of a run that is over does not take over: the one that failed or
+-- cancelled it. The failed call is the last one whose error the run's own error tells of, or else the last thing that
+-- happened; a failure that the code caught and left behind is part of the past. A cancellation is never repeated.
+create or replace function pgwf_sdk._retry_from(p_n bigint) returns bigint
+language sql stable
+set enable_seqscan = off
+set jit = off
+as $$
+  with entries as (
+    select e.seq, e.kind, e.phase, case when e.encoding in (1, 2) and e.phase in (3, 4) then convert_from(e.payload, 'UTF8') end as error
+    from pgwf_journal.entry e
+    where e.n = p_n
+  ), failures as (
+    -- The end of what its error looks like in the run's own, as JSON, there perhaps behind the name of its class.
+    select e.seq, coalesce(
+        case when e.phase = 4 then 'WaitTimeoutError' end,
+        nullif(substring(e.error from '"message":"((?:[^"\\]|\\.)*)"'), ''),
+        substring(e.error from '"type":"([^"]*)"')) || '"' as trait
+    from entries e
+    where e.phase in (3, 4) and e.kind <> 1
+  )
+  select least(
+    (select min(e.seq) from entries e where e.kind = 11),
+    coalesce(
+      (
+        select max(f.seq)
+        from failures f
+        join entries e on e.kind = 1 and e.phase = 3
+        where exists (select from unnest(array['"', ':', ': ']) p(prefix) where position(p.prefix || f.trait in e.error) > 0)
+      ),
+      (
+        select f.seq from failures f
+        where f.seq = (select max(e.seq) from entries e where e.kind <> 1)
+      ),
+      (select max(e.seq) from entries e)))
+$$;
+
+-- Effect: the entries of one journal before p_before into another that has its first entry only, without the calls that
+-- were not finished by then, numbered anew.
+create or replace function pgwf_sdk._copy_journal(p_from bigint, p_to bigint, p_before bigint) returns void
+language sql volatile
+set enable_seqscan = off
+set jit = off
+as $$
+  insert into pgwf_journal.entry (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
+  select p_to, 1 + row_number() over (order by e.seq), e.call, e.kind, e.phase, e.scope, e.name, e.occurrence, e.payload, e.encoding,
+    e.recorded_at, null, e.code
+  from (
+    select x.*, bool_or(x.phase between 2 and 5) over (partition by x.scope, x.call) as is_finished
+    from pgwf_journal.entry x
+    where x.n = p_from and x.seq > 1 and x.seq < p_before and x.kind not in (1, 11)
+  ) e
+  where e.is_finished
 $$;

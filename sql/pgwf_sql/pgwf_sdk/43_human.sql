@@ -66,8 +66,8 @@ declare
   v_holder text;
   v_until timestamptz;
 begin
-  if nullif(p_by, '') is null or p_seconds is null or p_seconds <= 0 then
-    raise exception using errcode = 'WS004', message = format('claim task %s: found by %s for %s seconds, expected a name and a positive time',
+  if nullif(p_by, '') is null or p_seconds is null or not (p_seconds > 0 and p_seconds <= 1e9) then
+    raise exception using errcode = 'WS004', message = format('claim task %s: found by %s for %s seconds, expected a name and a time of up to 1e9',
       p_task_id, coalesce(quote_literal(p_by), 'NULL'), coalesce(p_seconds::text, 'NULL'));
   end if;
   v_seat := pgwf_sdk._take_task(p_task_id, 'claim');
@@ -121,6 +121,18 @@ begin
 end
 $$;
 
+-- Effect: whether bytes are JSON text, as the run that is handed them expects.
+create or replace function pgwf_sdk._is_json(p_payload bytea) returns boolean
+language plpgsql immutable
+as $$
+begin
+  return convert_from(p_payload, 'UTF8')::json is not null;
+exception
+  when invalid_text_representation or character_not_in_repertoire or untranslatable_character then
+    return false;
+end
+$$;
+
 -- Effect: decides a task: the seat ends, the decision goes to the run and wakes it.  A task nobody holds is claimed and
 -- decided in one.  p_payload is the decided value; the run gets {"value": …, "by": …, "at": …}.
 -- Locks: run row, lease, jobs.  Errors: WS004, WS010, WS011 when somebody else holds it, WS013.  Wake-ups: the run's.
@@ -136,6 +148,10 @@ begin
   if nullif(p_by, '') is null or p_payload is null then
     raise exception using errcode = 'WS004', message = format('decide task %s: by %s with %s value, expected a name and a value',
       p_task_id, coalesce(quote_literal(p_by), 'NULL'), case when p_payload is null then 'no' else 'a' end);
+  end if;
+  if p_encoding is null or p_encoding not in (1, 2) or not pgwf_sdk._is_json(p_payload) then
+    raise exception using errcode = 'WS004', message = format('decide task %s: the value is not JSON in encoding 1 (JSON) or 2 (tagged JSON), found %s in encoding %s',
+      p_task_id, quote_literal(left(encode(p_payload, 'escape'), 80)), coalesce(p_encoding::text, 'NULL'));
   end if;
   v_seat := pgwf_sdk._take_task(p_task_id, 'decide');
   perform pgwf_sdk._admit(v_seat, p_by);

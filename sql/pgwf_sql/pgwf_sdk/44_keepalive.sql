@@ -18,7 +18,6 @@ begin
     select l.n
     from pgwf.lease l
     join unnest(p_n, p_lease_ids) a(n, lease_id) on a.n = l.n and a.lease_id = l.lease_id
-    where l.until > v_now
     order by l.n
     for no key update of l
   ), extended as (
