@@ -2,6 +2,7 @@
 -- The same files, in the same order, as pgwf_sql.script(). Roles are created by roles.sql, on request.
 \set ON_ERROR_STOP on
 begin;
+set local client_min_messages = warning;
 \ir pgwf_sql/pgwf/10_schema.sql
 \ir pgwf_sql/pgwf/20_tables.sql
 \ir pgwf_sql/pgwf/30_guards.sql

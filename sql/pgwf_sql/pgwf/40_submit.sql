@@ -317,7 +317,7 @@ as $$
 declare
   v_now timestamptz := pgwf._now();
   v_flaw text := pgwf._job_flaw(p_job_id, p_next_need, p_priority, p_singleton_key);
-  v_wait_for text[] := array_remove(p_wait_for, null);
+  v_wait_for text[] := coalesce(array_remove(p_wait_for, null), '{}');
   v_result record;
 begin
   perform pgwf._require_worker(p_worker_id);

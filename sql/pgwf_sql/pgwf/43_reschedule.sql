@@ -8,7 +8,8 @@ create or replace function pgwf._requeue(
   p_need text,
   p_available_at timestamptz[],
   p_worker_id text,
-  p_now timestamptz
+  p_now timestamptz,
+  p_event_type text default 'reschedule_job'
 )
 returns void
 language plpgsql
@@ -24,7 +25,7 @@ begin
     insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
     select
       p_now,
-      'reschedule_job',
+      p_event_type,
       j.job_id,
       l.lease_no,
       p_worker_id,
@@ -32,7 +33,8 @@ begin
       jsonb_build_object(
         'previous', pgwf._job_facts(j),
         'next_need', coalesce(p_need, j.need),
-        'available_at', coalesce(i.available_at, p_now))
+        'available_at', coalesce(i.available_at, p_now),
+        'last_error', j.last_error)
     from unnest(p_n, p_available_at) as i(n, available_at)
     join pgwf.job as j on j.n = i.n
     left join pgwf.lease as l on l.n = i.n;
@@ -361,7 +363,7 @@ set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
-  v_wait_for text[] := array_remove(p_wait_for, null);
+  v_wait_for text[] := coalesce(array_remove(p_wait_for, null), '{}');
   v_result record;
 begin
   perform pgwf._require_read_committed();
@@ -468,7 +470,7 @@ begin
     return null;
   end if;
   v_available_at := v_now + make_interval(secs => p_delay_seconds);
-  perform pgwf._requeue(array[v_n], null, array[v_available_at], p_worker_id, v_now);
+  perform pgwf._requeue(array[v_n], null, array[v_available_at], p_worker_id, v_now, 'release_job');
   return v_available_at;
 end
 $$;
