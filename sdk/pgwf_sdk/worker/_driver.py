@@ -12,9 +12,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from pgwf_journal import ENCODING_JSON as JSON
+from pgwf_journal import ENCODING_NONE as NONE
 from pgwf_journal import Entry, Kind, NewEntry, Phase
 from pgwf_sdk import _failure
-from pgwf_sdk._errors import RunConflictError, StepInterruptedError, UsageError
+from pgwf_sdk._errors import StepInterruptedError, UsageError
 from pgwf_sdk._telemetry import RunTrace
 from pgwf_sdk.replay import (
     Abandon,
@@ -43,10 +45,9 @@ from pgwf_sdk.worker._advance import (
 )
 from pgwf_sdk.worker._batch import Batch
 from pgwf_sdk.worker._engine import Engine
-from pgwf_sdk.worker._openings import child_start, task_opening
 from pgwf_sdk.worker._port import Handle, Port
 from pgwf_sdk.worker._steps import StepAttempt, StepRaised, StepResult, StepReturned
-from pgwf_sdk.worker._waits import Draft, Wait, Waits, draft, opening
+from pgwf_sdk.worker._waits import Draft, Wait, Waits, draft
 
 log = logging.getLogger("pgwf_sdk.worker")
 
@@ -124,7 +125,8 @@ class Driver:
                 self._take_back(batch)
                 self._waits.arrive(answer.inbox)
             case "child_exists":
-                self._refuse_children(batch, set(answer.taken))
+                for key in batch.refuse_children(answer.taken):
+                    self._waits.close(key)
                 self._take_back(batch)
             case "fenced":
                 self.lose("another worker has the run")
@@ -150,7 +152,7 @@ class Driver:
             if isinstance(result, StepReturned):
                 self._batch.drafts.append(draft(call, Phase.COMPLETED, result.payload, result.encoding))
             else:
-                self._batch.drafts.append(draft(call, Phase.FAILED, result.envelope, 1))
+                self._batch.drafts.append(draft(call, Phase.FAILED, result.envelope, JSON))
             if self._attempted.pop(call.key, None) is not None:
                 self._batch.attempts.append(AttemptNote(key=call.key, no=number, next_seconds=None, error=None))
             if attempt.command.step.need is not None and not self._port.offers(self.claim.need):
@@ -232,7 +234,7 @@ class Driver:
                 f"step {command.step.name!r} had begun when its worker died; whether it took effect is unknown",
                 step=command.step.name,
             )
-            self._batch.drafts.append(draft(command.id, Phase.FAILED, _failure.describe(interrupted), 1))
+            self._batch.drafts.append(draft(command.id, Phase.FAILED, _failure.describe(interrupted), JSON))
         elif (past := self._attempted.get(key)) is not None and past.next_at > self._port.now():
             self._retries[key] = _Retry(command, past.no + 1, past.first_at, past.next_at)
         elif command.step.at_most_once:
@@ -314,25 +316,20 @@ class Driver:
         if not self._is_cancelled:
             self._is_cancelled = True
             self._batch.drafts.append(
-                Draft(NewEntry(0, Kind.CANCEL, Phase.COMPLETED, "", "cancel", 1, payload, 0 if payload is None else 1))
+                Draft(
+                    NewEntry(
+                        0, Kind.CANCEL, Phase.COMPLETED, "", "cancel", 1, payload, NONE if payload is None else JSON
+                    )
+                )
             )
 
     def _open(self, wait: Wait) -> None:
-        command = wait.command
-        details: dict[str, str] = {}
         try:
-            if isinstance(command, StartChild):
-                child = child_start(self.claim.run_id, command)
-                self._batch.children.append(child)
-                details["run_id"] = child.run_id
-            elif isinstance(command, OpenHuman):
-                self._batch.tasks.append(task_opening(self.claim.run_id, command))
+            self._batch.open(self.claim.run_id, wait)
         except UsageError as error:
             # The code asked for something that cannot be: it hears of it where it asked.
-            self._waits.close(command.id.key)
-            self._batch.drafts.append(draft(command.id, Phase.FAILED, _failure.describe(error), 1))
-        else:
-            self._batch.drafts.append(opening(wait, **details))
+            self._waits.close(wait.id.key)
+            self._batch.drafts.append(draft(wait.id, Phase.FAILED, _failure.describe(error), JSON))
 
     def _next_item(self) -> Item | None:
         batch = self._batch
@@ -365,19 +362,20 @@ class Driver:
         return self._item("park", until=until, delay=delay, wake_after=self._engine.wake_after)
 
     def _last_item(self, outcome: Outcome) -> Item:
-        workflow = self.claim.workflow
         match outcome:
             case Blocked(report=report):
                 return self._item("block", note=json.dumps(report, default=str))
             case Completed(payload=payload, encoding=encoding):
-                disposition, phase = "complete", Phase.COMPLETED
+                return self._end("complete", Phase.COMPLETED, payload, encoding)
             case Failed(payload=payload):
-                disposition, phase, encoding = "fail", Phase.FAILED, 1
+                return self._end("fail", Phase.FAILED, payload, JSON)
             case Cancelled(payload=payload):
-                disposition, phase, encoding = "cancel", Phase.CANCELLED, 0 if payload is None else 1
+                return self._end("cancel", Phase.CANCELLED, payload, JSON)
             case Suspended():
                 raise AssertionError("a suspended activation says nothing more")
-        self._batch.drafts.append(Draft(NewEntry(0, Kind.RUN, phase, "", workflow, 1, payload, encoding)))
+
+    def _end(self, disposition: Disposition, phase: Phase, payload: bytes | None, encoding: int) -> Item:
+        self._batch.drafts.append(Draft(NewEntry(0, Kind.RUN, phase, "", self.claim.workflow, 1, payload, encoding)))
         return self._item(disposition)
 
     def _item(
@@ -442,20 +440,6 @@ class Driver:
         self._waits.reopen(batch.by_deadline)
         batch.forget_decisions()
         self._batch.prepend(batch)
-
-    def _refuse_children(self, batch: Batch, taken: set[str]) -> None:
-        """The calls whose child ids are taken fail with RunConflictError; the others are started with the next item."""
-        for child in [child for child in batch.children if child.run_id in taken]:
-            batch.children.remove(child)
-            opened = next(one for one in batch.drafts if one.entry.key == child.key)
-            error = RunConflictError(
-                f"child run {child.run_id}: the id is taken; choose one that names this piece of work"
-            )
-            failed = msgspec.structs.replace(
-                opened.entry, phase=Phase.FAILED, payload=_failure.describe(error), encoding=1
-            )
-            batch.drafts[batch.drafts.index(opened)] = Draft(failed, opened.code)
-            self._waits.close(child.key)
 
     def _start_over(self, delay: timedelta = timedelta(0), note: str | None = None) -> None:
         """Forget what this activation knows and give the run back, to be replayed from the journal."""

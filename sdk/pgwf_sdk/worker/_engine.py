@@ -40,6 +40,7 @@ class Engine(Protocol):
     @property
     def wake_after(self) -> int:
         """How many children have to end before the code can go on, if it waits for nothing else."""
+        ...
 
     def start(self) -> None:
         """Replay the history and run on."""
@@ -139,3 +140,19 @@ class SyncEngine:
     def _over(self, outcome: Outcome) -> None:
         self.is_busy = False
         self._listener.ended(outcome)
+
+
+class NoEngine:
+    """Stands in where no code of the run is here to be run."""
+
+    is_busy = False
+    wake_after = 1
+
+    def start(self) -> None:
+        """There is nothing to start."""
+
+    def feed(self, entries: Sequence[Entry]) -> None:
+        """Nobody waits for entries."""
+
+    def close(self) -> None:
+        """There is nothing to suspend."""

@@ -8,9 +8,9 @@ from typing import Final
 from pgwf_sdk._errors import DefinitionError
 from pgwf_sdk.replay import CallId, HumanRequest, OpenHuman, StartChild
 from pgwf_sdk.worker._advance import ChildStart, TaskOpening
+from pgwf_sdk.worker._settings import HUMAN_PREFIX
 
 CHILD_ID_BYTES_MAX: Final = 200
-_HUMAN: Final = "human."
 
 
 def child_start(parent_run_id: str, command: StartChild) -> ChildStart:
@@ -76,9 +76,10 @@ def _need(name: str, need: str | Mapping[str, int]) -> str:
             " side by side in ctx.parallel"
         )
     (capability,) = seats
-    if not capability.startswith(_HUMAN):
+    if not capability.startswith(HUMAN_PREFIX):
         raise DefinitionError(
-            f"human task {name!r}: need {capability!r}; expected one that begins with {_HUMAN!r}: no worker takes those"
+            f"human task {name!r}: need {capability!r}; expected one that begins with {HUMAN_PREFIX!r},"
+            " which no worker takes"
         )
     return capability
 

@@ -19,21 +19,26 @@ class Port(Protocol):
 
     def now(self) -> datetime:
         """The database's time, never ahead of it."""
+        ...
 
     def offers(self, need: str) -> bool:
         """True when this worker may do what needs `need`."""
+        ...
 
     def submit(self, driver: Driver, item: Item) -> None:
         """Send the item with the next call; the answer comes to `driver.settled`."""
 
     def call_at(self, instant: datetime, act: Callable[[], None]) -> Handle:
         """Call `act` at a time of the database's clock."""
+        ...
 
     def start_step(self, driver: Driver, command: RunStep, *, number: int, elapsed: timedelta) -> StepAttempt:
         """Begin an attempt; its result comes to `driver.step_done`."""
+        ...
 
     def code_numbers(self, codes: set[tuple[str, int]], then: Callable[[], None]) -> dict[tuple[str, int], int] | None:
         """The numbers of source lines, or None and a later call of `then` while the database has to be asked."""
+        ...
 
     def released(self, driver: Driver, status: str) -> None:
         """The lease is gone; `status` says how, as in RunTrace.released."""

@@ -80,7 +80,7 @@ class StepAttempt:
         started = asyncio.get_running_loop().time()
         result: StepResult
         try:
-            step.check_arguments(self.command.args, self.command.kwargs)
+            step.check_arguments(self.command.args, dict(self.command.kwargs))
         except TypeError as error:
             result = StepRaised(error, _failure.describe(error), None)
         else:
@@ -98,8 +98,9 @@ class StepAttempt:
     async def _bounded(self, step: Step[..., Any]) -> tuple[bytes | None, int]:
         bounds = [bound for bound in (step.timeout, self._left(step)) if bound is not None]
         seconds = max(min(bounds).total_seconds(), 0) if bounds else None
+        limit = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds) as limit:
+            async with limit:
                 if step.is_async:
                     return await self._call_async(step)
                 return await self._call_on_thread(step)

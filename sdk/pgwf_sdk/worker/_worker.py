@@ -1,54 +1,18 @@
 """The worker: takes runs whose needs it offers, runs their code, and records what they do."""
 
 import asyncio
-import contextlib
-import logging
 import os
-import signal
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
-from typing import Any, Final
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
-from psycopg import AsyncConnection
-from psycopg.conninfo import make_conninfo
-
-from pgwf_journal import Entry, Kind, Phase
 from pgwf_sdk._client import Client
 from pgwf_sdk._definition import Workflow
-from pgwf_sdk._errors import DefinitionError
-from pgwf_sdk._telemetry import Telemetry
-from pgwf_sdk.replay import AsyncActivation, RunInfo, RunStep, SyncActivation
-from pgwf_sdk.worker._advance import Claim, Item
-from pgwf_sdk.worker._clock import DatabaseClock
-from pgwf_sdk.worker._driver import Driver, Handle
-from pgwf_sdk.worker._engine import AsyncEngine, Engine, SyncEngine
-from pgwf_sdk.worker._flusher import Flusher
-from pgwf_sdk.worker._lines import Lines
-from pgwf_sdk.worker._sleeper import Sleeper
-from pgwf_sdk.worker._steps import StepAttempt
-from pgwf_sdk.worker._tender import Held, Kept, Tender
-from pgwf_sql.database import AsyncDatabase, Database, Row, Statement
-
-log = logging.getLogger("pgwf_sdk.worker")
-
-CONCURRENCY: Final = 64
-"""Runs one worker works on at a time, unless told otherwise."""
-STEP_THREADS: Final = 16
-"""Plain (not async) steps one worker runs at a time, unless told otherwise."""
-LEASE: Final = timedelta(seconds=15)
-"""Three missed keepalives; then another worker may take the run."""
-POLL: Final = timedelta(seconds=5)
-"""How often an idle worker looks for work when nobody tells it of any."""
-GRACE: Final = timedelta(seconds=30)
-"""How long a draining worker waits for steps that are running."""
-
-_HUMAN: Final = "human."
-_HISTORY_PAGE: Final = 10_000
-_UNKNOWN_SECONDS_MAX: Final = 60.0
+from pgwf_sdk.worker._session import Session
+from pgwf_sdk.worker._settings import CONCURRENCY, GRACE, LEASE, POLL, STEP_THREADS, Settings, by_name, offered
 
 
 class Worker:
@@ -57,8 +21,8 @@ class Worker:
     It knows `workflows`, and offers their names and `capabilities`: it is handed runs that need one of these, and steps
     with such a `need`. `concurrency` bounds the runs it works on at a time (runs that wait are in no worker), and
     `step_threads` the plain steps. A run whose worker is silent for `lease` is taken over by another. `build` names
-    this version of the code; runs pinned to a build only go to workers of it. DefinitionError: names that clash, or a
-    capability that belongs to people.
+    this version of the code; runs pinned to a build only go to workers of it. DefinitionError: names that clash, a
+    capability that belongs to people, or a bound that makes no sense.
     """
 
     def __init__(
@@ -75,24 +39,33 @@ class Worker:
         build: str = "",
         worker_id: str | None = None,
     ) -> None:
-        self.worker_id = worker_id or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
-        self._dsn = client.dsn
-        self._workflows = _by_name(workflows)
-        self._capabilities = _offered(self._workflows, capabilities, build)
-        self._concurrency = _positive("concurrency", concurrency)
-        self._step_threads = _positive("step_threads", step_threads)
-        self._lease = lease
-        self._poll = poll
-        self._grace = grace
-        self._build = build
+        known = by_name(workflows)
+        self._settings = Settings(
+            dsn=client.dsn,
+            worker_id=worker_id or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}",
+            workflows=known,
+            capabilities=offered(known, capabilities, build),
+            concurrency=concurrency,
+            step_threads=step_threads,
+            lease=lease,
+            poll=poll,
+            grace=grace,
+            build=build,
+        )
+        self._telemetry = client.telemetry
         self._stopping = threading.Event()
-        self._session: _Session | None = None
+        self._session: Session | None = None
         self._lock = threading.Lock()
+
+    @property
+    def worker_id(self) -> str:
+        """The name under which this worker holds leases."""
+        return self._settings.worker_id
 
     @property
     def capabilities(self) -> tuple[str, ...]:
         """Everything this worker offers, sorted."""
-        return tuple(self._capabilities)
+        return self._settings.capabilities
 
     def run(self) -> None:
         """Work until `stop`, SIGTERM or SIGINT (when called in the main thread), then drain and return.
@@ -104,7 +77,7 @@ class Worker:
 
     async def run_async(self) -> None:
         """`run`, inside a running event loop; signals are handled only if this is the main thread."""
-        session = _Session(self)
+        session = Session(self._settings, self._telemetry)
         with self._lock:
             self._session = session
         if self._stopping.is_set():
@@ -118,322 +91,3 @@ class Worker:
         with self._lock:
             if self._session is not None:
                 self._session.stop_threadsafe()
-
-
-class _Session:
-    """One call of `Worker.run`: the drivers and the tasks around them. Implements the drivers' Port."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._loop = asyncio.get_running_loop()
-        self._clock = DatabaseClock(self._loop)
-        self._telemetry = Telemetry()
-        self._drivers: dict[int, Driver] = {}
-        self._held: dict[int, Driver] = {}
-        self._held_lock = threading.Lock()
-        self._unknown_counts: dict[str, int] = {}
-        self._drained = asyncio.Event()
-        self._stopping = asyncio.Event()
-        self._stops_count = 0
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._threads = ThreadPoolExecutor(worker._concurrency, thread_name_prefix="pgwf-workflow")
-        self._step_pool = ThreadPoolExecutor(worker._step_threads, thread_name_prefix="pgwf-step")
-        # Operators tell the connections apart by name; the hot one is the one whose round trips and commits count.
-        self._hot = AsyncDatabase(_named(worker._dsn, "pgwf worker"), translate=_as_is)
-        self._database = AsyncDatabase(_named(worker._dsn, "pgwf worker side"), translate=_as_is)
-        self._lines = Lines(self._database, build=worker._build, spawn=self._spawn)
-        self._flusher = Flusher(
-            self._connect,
-            worker_id=worker.worker_id,
-            capabilities=worker._capabilities,
-            lease=worker._lease,
-            clock=self._clock,
-            slots=lambda: 0 if self._stopping.is_set() else worker._concurrency - len(self._drivers),
-            claimed=self._claimed,
-        )
-        self._tender = Tender(
-            Database(_named(worker._dsn, "pgwf worker tender"), translate=_as_is),
-            worker_id=worker.worker_id,
-            capabilities=worker._capabilities,
-            build=worker._build,
-            slots=worker._concurrency,
-            lease=worker._lease,
-            held=self._leases,
-            kept=lambda kept: self._call_threadsafe(self._kept, kept),
-            drain=lambda: self._call_threadsafe(self.stop),
-        )
-
-    # -- life -----------------------------------------------------------------------------------------------------
-
-    async def run(self) -> None:
-        sleeper = Sleeper(
-            self._database,
-            self._flusher,
-            worker_id=self._worker.worker_id,
-            capabilities=self._worker._capabilities,
-            poll=self._worker._poll,
-        )
-        # The first connection is made here, so that a wrong address or an old schema is an error and not a retry.
-        await (await self._connect()).close()
-        log.info("worker %s: offers %s", self._worker.worker_id, ", ".join(self._worker._capabilities))
-        self._tender.start()
-        flushing = asyncio.create_task(self._flusher.run(), name="pgwf-flusher")
-        sleeping = asyncio.create_task(sleeper.run(), name="pgwf-sleeper")
-        try:
-            stopping = asyncio.create_task(self._stopping.wait())
-            await asyncio.wait({stopping, flushing, sleeping}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (flushing, sleeping):
-                if task.done():
-                    task.result()
-            await self._drain()
-        finally:
-            sleeping.cancel()
-            self._flusher.close()
-            await asyncio.gather(flushing, sleeping, return_exceptions=True)
-            await asyncio.to_thread(self._tender.stop)
-            await self._database.close()
-            self._threads.shutdown(wait=False, cancel_futures=True)
-            self._step_pool.shutdown(wait=False, cancel_futures=True)
-        log.info("worker %s: stopped", self._worker.worker_id)
-
-    def stop(self) -> None:
-        """Drain; called again: hand everything back at once."""
-        self._stops_count += 1
-        self._stopping.set()
-        if self._stops_count > 1:
-            for driver in list(self._drivers.values()):
-                driver.leave_now()
-
-    def stop_threadsafe(self) -> None:
-        """`stop`, from any thread."""
-        self._call_threadsafe(self.stop)
-
-    @contextlib.contextmanager
-    def signals(self) -> "contextlib.AbstractContextManager[None]":  # type: ignore[misc]
-        """SIGTERM and SIGINT drain, where this thread may say so."""
-        caught = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
-        for number in caught:
-            self._loop.add_signal_handler(number, self.stop)
-        try:
-            yield
-        finally:
-            for number in caught:
-                self._loop.remove_signal_handler(number)
-
-    async def _drain(self) -> None:
-        count = len(self._drivers)
-        if not self._drivers:
-            return
-        log.info("worker %s: drains; %d runs in hand", self._worker.worker_id, count)
-        for driver in list(self._drivers.values()):
-            driver.leave("release")
-        try:
-            async with asyncio.timeout(self._worker._grace.total_seconds()):
-                await self._drained.wait()
-        except TimeoutError:
-            log.warning("worker %s: steps of %d runs go on too long", self._worker.worker_id, len(self._drivers))
-            for driver in list(self._drivers.values()):
-                driver.leave_now()
-            await self._drained.wait()
-
-    async def _connect(self) -> AsyncConnection[Any]:
-        return await self._hot.connect()
-
-    def _call_threadsafe(self, act: Callable[..., None], *args: Any) -> None:
-        # The loop may be closed already when a thread has the last word.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(act, *args)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    # -- leases ---------------------------------------------------------------------------------------------------
-
-    def _leases(self) -> list[Held]:
-        with self._held_lock:
-            drivers = list(self._held.values())
-        return [Held(driver.claim.n, driver.claim.lease_id, driver.inbox_seen) for driver in drivers]
-
-    def _kept(self, kept: Sequence[Kept]) -> None:
-        for one in kept:
-            driver = self._drivers.get(one.n)
-            if driver is None:
-                continue
-            if one.lost:
-                driver.lose("its lease ended; another worker may have it")
-            elif one.paused:
-                driver.leave("release")
-            elif one.unread:
-                driver.look()
-
-    def _claimed(self, claims: Sequence[Claim]) -> None:
-        for claim in claims:
-            workflow = self._worker._workflows.get(claim.workflow)
-            if workflow is None:
-                self._return_unknown(claim)
-            elif claim.head > len(claim.history):
-                self._spawn(self._read_on(claim, workflow))
-            else:
-                self._begin(claim, workflow)
-
-    def _begin(self, claim: Claim, workflow: Workflow[..., Any]) -> None:
-        trace = self._telemetry.run_trace(
-            claim.run_id,
-            claim.workflow,
-            claim.trace,
-            lease_no=claim.lease_no,
-            worker_id=self._worker.worker_id,
-            history=claim.history,
-        )
-        driver = Driver(claim, lambda driver: self._engine(driver, workflow), self, trace)
-        self._drivers[claim.n] = driver
-        with self._held_lock:
-            self._held[claim.n] = driver
-        self._drained.clear()
-        driver.start()
-
-    def _engine(self, driver: Driver, workflow: Workflow[..., Any]) -> Engine:
-        claim = driver.claim
-        info = RunInfo(claim.run_id, claim.workflow, claim.seed, claim.history[0].recorded_at)
-        if workflow.is_async:
-            return AsyncEngine(AsyncActivation(workflow, info, claim.history), driver)
-        return SyncEngine(SyncActivation(workflow, info, claim.history), driver, loop=self._loop, threads=self._threads)
-
-    async def _read_on(self, claim: Claim, workflow: Workflow[..., Any]) -> None:
-        """The journal is longer than what a claim brings."""
-        history = list(claim.history)
-        while len(history) < claim.head:
-            history += await self._database.run(_history(claim.run_id, len(history)))
-        self._begin(claim._replace(history=history), workflow)
-
-    def _return_unknown(self, claim: Claim) -> None:
-        """A run this worker was handed by a shared need, of a workflow it does not know."""
-        count = self._unknown_counts[claim.workflow] = self._unknown_counts.get(claim.workflow, 0) + 1
-        pause = timedelta(seconds=min(2.0 ** (count - 1), _UNKNOWN_SECONDS_MAX))
-        note = (
-            f"worker {self._worker.worker_id} does not know workflow {claim.workflow!r}; deploy a worker that offers"
-            f" {claim.need!r} and knows it"
-        )
-        log.error("run %s: given back for %s: %s", claim.run_id, pause, note)
-        trace = self._telemetry.run_trace(
-            claim.run_id, claim.workflow, claim.trace, lease_no=claim.lease_no, worker_id=self._worker.worker_id
-        )
-        driver = Driver(claim, lambda _: _NoEngine(), self, trace)
-        self._drivers[claim.n] = driver
-        self._drained.clear()
-        driver.leave("release", delay=pause, note=note)
-
-    # -- the drivers' port ----------------------------------------------------------------------------------------
-
-    def now(self) -> datetime:
-        return self._clock.now()
-
-    def offers(self, need: str) -> bool:
-        return need in self._worker._capabilities
-
-    def submit(self, driver: Driver, item: Item) -> None:
-        if item.disposition == "park":
-            due = [item.delay.total_seconds()] if item.delay is not None else []
-            if item.until is not None:
-                due.append((item.until - self.now()).total_seconds())
-            if due:
-                self._tender.due_in(min(due))
-        self._flusher.put(driver, item)
-
-    def call_at(self, instant: datetime, act: Callable[[], None]) -> Handle:
-        return self._loop.call_at(self._clock.loop_time(instant), act)
-
-    def start_step(self, driver: Driver, command: RunStep, *, number: int, elapsed: timedelta) -> StepAttempt:
-        return StepAttempt(
-            command,
-            run_id=driver.claim.run_id,
-            number=number,
-            elapsed=elapsed,
-            trace=driver.trace,
-            threads=self._step_pool,
-            done=driver.step_done,
-        )
-
-    def code_numbers(self, codes: set[tuple[str, int]], then: Callable[[], None]) -> dict[tuple[str, int], int] | None:
-        return self._lines.numbers(codes, then)
-
-    def released(self, driver: Driver, status: str) -> None:
-        del status
-        if self._drivers.get(driver.claim.n) is driver:
-            del self._drivers[driver.claim.n]
-        with self._held_lock:
-            if self._held.get(driver.claim.n) is driver:
-                del self._held[driver.claim.n]
-        if not self._drivers:
-            self._drained.set()
-        if not self._stopping.is_set():
-            self._flusher.hunger()
-
-
-class _NoEngine:
-    """Stands in where no code of the run is here to be run."""
-
-    is_busy = False
-    wake_after = 1
-
-    def start(self) -> None:
-        """There is nothing to start."""
-
-    def feed(self, entries: Sequence[Entry]) -> None:
-        """Nobody waits for entries."""
-
-    def close(self) -> None:
-        """There is nothing to suspend."""
-
-
-def _history(run_id: str, after_seq: int) -> Statement[list[Entry]]:
-    def entry(row: Row) -> Entry:
-        return Entry(**{**row, "kind": Kind(row["kind"]), "phase": Phase(row["phase"])})
-
-    return Statement(
-        "sdk_history",
-        {"run_id": run_id, "after_seq": after_seq, "limit": _HISTORY_PAGE},
-        lambda rows: [entry(row) for row in rows],
-        is_repeatable=True,
-    )
-
-
-def _by_name(workflows: Iterable[Workflow[..., Any]]) -> dict[str, Workflow[..., Any]]:
-    known: dict[str, Workflow[..., Any]] = {}
-    for workflow in workflows:
-        if known.setdefault(workflow.name, workflow) is not workflow:
-            raise DefinitionError(
-                f"two workflows are called {workflow.name!r}: {known[workflow.name].fn!r} and {workflow.fn!r};"
-                ' give one a name of its own: @workflow(name="…")'
-            )
-    return known
-
-
-def _offered(workflows: dict[str, Workflow[..., Any]], capabilities: Iterable[str], build: str) -> list[str]:
-    wanted = set(capabilities)
-    for capability in wanted:
-        if capability.startswith(_HUMAN):
-            raise DefinitionError(
-                f"capability {capability!r}: those that begin with {_HUMAN!r} belong to people; a program decides tasks"
-                " through client.human"
-            )
-    offered = wanted | set(workflows)
-    if build:
-        offered |= {f"{need}@{build}" for need in offered}
-    return sorted(offered)
-
-
-def _positive(name: str, value: int) -> int:
-    if value < 1:
-        raise DefinitionError(f"{name} is {value}; expected 1 or more")
-    return value
-
-
-def _named(dsn: str, application: str) -> str:
-    return make_conninfo(dsn, application_name=application)
-
-
-def _as_is(error: Exception) -> Exception:
-    return error

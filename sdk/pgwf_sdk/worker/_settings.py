@@ -1,0 +1,78 @@
+"""What a worker is told when it is made, checked once."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from pgwf_sdk._definition import Workflow
+from pgwf_sdk._errors import DefinitionError
+
+CONCURRENCY: Final = 64
+"""Runs one worker works on at a time, unless told otherwise."""
+STEP_THREADS: Final = 16
+"""Plain (not async) steps one worker runs at a time, unless told otherwise."""
+LEASE: Final = timedelta(seconds=15)
+"""Three missed keepalives; then another worker may take the run."""
+POLL: Final = timedelta(seconds=5)
+"""How often an idle worker looks for work when nobody tells it of any."""
+GRACE: Final = timedelta(seconds=30)
+"""How long a draining worker waits for steps that are running."""
+
+HUMAN_PREFIX: Final = "human."
+"""Needs that begin with it belong to people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A worker's settings; `capabilities` is everything it offers, sorted. DefinitionError: they make no sense."""
+
+    dsn: str
+    worker_id: str
+    workflows: Mapping[str, Workflow[..., Any]]
+    capabilities: tuple[str, ...]
+    concurrency: int
+    step_threads: int
+    lease: timedelta
+    poll: timedelta
+    grace: timedelta
+    build: str
+
+    def __post_init__(self) -> None:
+        for name, count in (("concurrency", self.concurrency), ("step_threads", self.step_threads)):
+            if count < 1:
+                raise DefinitionError(f"Worker: {name} is {count}; expected 1 or more")
+        for name, duration, least in (
+            ("lease", self.lease, timedelta(seconds=1)),
+            ("poll", self.poll, timedelta(milliseconds=50)),
+            ("grace", self.grace, timedelta(0)),
+        ):
+            if duration < least:
+                raise DefinitionError(f"Worker: {name} is {duration}; expected {least} or longer")
+
+
+def by_name(workflows: Iterable[Workflow[..., Any]]) -> dict[str, Workflow[..., Any]]:
+    """Workflows by their names. DefinitionError: two have the same."""
+    known: dict[str, Workflow[..., Any]] = {}
+    for workflow in workflows:
+        if known.setdefault(workflow.name, workflow) is not workflow:
+            raise DefinitionError(
+                f"two workflows are called {workflow.name!r}: {known[workflow.name].fn!r} and {workflow.fn!r};"
+                ' give one a name of its own: @workflow(name="…")'
+            )
+    return known
+
+
+def offered(workflows: Mapping[str, Workflow[..., Any]], capabilities: Iterable[str], build: str) -> tuple[str, ...]:
+    """Everything a worker offers: its capabilities, the names of its workflows, and each of them for its build."""
+    wanted = set(capabilities)
+    for capability in wanted:
+        if capability.startswith(HUMAN_PREFIX):
+            raise DefinitionError(
+                f"capability {capability!r}: those that begin with {HUMAN_PREFIX!r} belong to people; a program"
+                " decides tasks through client.human"
+            )
+    offers = wanted | set(workflows)
+    if build:
+        offers |= {f"{need}@{build}" for need in offers}
+    return tuple(sorted(offers))
