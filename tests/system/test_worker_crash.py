@@ -143,4 +143,3 @@ def test_sigterm_lets_the_step_end_records_it_and_hands_the_run_to_another_worke
     assert run.result(timeout=SOON) == ["A", "B"]
     assert db.execute("select name, pid from effect order by id").fetchall() == [("a", first.pid), ("b", second.pid)]
     assert db.execute("select lapses from pgwf_sdk.runs where run_id = 'd'").fetchone() == (0,)
-

@@ -59,6 +59,7 @@ class Flusher:
         self._asking: list[asyncio.Future[int]] = []
         self._work = asyncio.Event()
         self._is_hungry = True
+        self._is_claiming = True
         self._is_closing = False
         self.idle = asyncio.Event()
         """Set when a claim brought less than there was room for; cleared when there is reason to ask again."""
@@ -81,8 +82,13 @@ class Flusher:
         self._work.set()
         return await future
 
+    def stop_claiming(self) -> None:
+        """Bring no more runs."""
+        self._is_claiming = False
+
     def close(self) -> None:
         """Send what there is, claim nothing more, then end `run`."""
+        self._is_claiming = False
         self._is_closing = True
         self._work.set()
 
@@ -94,7 +100,7 @@ class Flusher:
                 await self._work.wait()
                 self._work.clear()
                 await self._flush()
-                if self._items or self._singles or self._asking:
+                if self._items or self._singles or self._asking or (self._is_hungry and self._is_claiming):
                     self._work.set()
         finally:
             for future in self._asking:
@@ -105,33 +111,38 @@ class Flusher:
     async def _flush(self) -> None:
         batch = self._next_batch()
         asking, self._asking = self._asking, []
-        wants = (self._is_hungry or bool(asking)) and not self._is_closing
-        slots = max(self._slots(), 0) if wants else 0
-        if wants:
-            self._is_hungry = False
-        claims: list[Claim] = []
-        if batch or slots:
-            try:
-                settled, claims = await self._send([item for _, item in batch], slots)
-            except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
-                await self._on_busy(batch, error)
-            except psycopg.OperationalError as error:
-                self._put_back(batch)
-                self._is_hungry = self._is_hungry or wants
-                await self._reconnect(error)
-            except psycopg.Error as error:
-                self._on_refused(batch, error)
-            else:
-                for (driver, item), answer in zip(batch, settled, strict=True):
-                    driver.settled(item, answer)
-                self._claimed(claims)
+        # Runs that leave with this call make room for others, which the same call may bring.
+        leaving_count = sum(item.disposition != "keep" for _, item in batch)
+        wants = self._is_claiming and (self._is_hungry or bool(asking) or leaving_count > 0)
+        slots = max(self._slots() + leaving_count, 0) if wants else 0
+        claims = await self._attempt(batch, slots) if batch or slots else []
+        if claims is None:
+            self._is_hungry = self._is_hungry or wants
+        elif wants:
+            self._is_hungry = len(claims) == slots > 0  # There may be more where these came from.
+            if len(claims) < slots:
+                self.idle.set()
         for future in asking:
             if not future.done():
-                future.set_result(len(claims))
-        if wants and len(claims) < slots:
-            self.idle.set()
-        elif wants and slots and not self._is_hungry:
-            self.hunger()
+                future.set_result(len(claims or ()))
+
+    async def _attempt(self, batch: Sequence[Sent], slots: int) -> list[Claim] | None:
+        """One call; the claimed runs are on their way when this returns. None: it failed, and is made good later."""
+        try:
+            settled, claims = await self._send([item for _, item in batch], slots)
+        except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
+            await self._on_busy(batch, error)
+        except psycopg.OperationalError as error:
+            self._put_back(batch)
+            await self._reconnect(error)
+        except psycopg.Error as error:
+            self._on_refused(batch, error)
+        else:
+            for (driver, item), answer in zip(batch, settled, strict=True):
+                driver.settled(item, answer)
+            self._claimed(claims)
+            return claims
+        return None
 
     def _next_batch(self) -> list[Sent]:
         if self._singles:

@@ -64,7 +64,7 @@ class Session:
             capabilities=settings.capabilities,
             lease=settings.lease,
             clock=self._clock,
-            slots=lambda: 0 if self._stopping.is_set() else settings.concurrency - len(self._drivers),
+            slots=lambda: settings.concurrency - len(self._drivers),
             claimed=self._claimed,
         )
         self._tender = Tender(
@@ -115,6 +115,7 @@ class Session:
     def stop(self) -> None:
         """Drain; called again: hand everything back at once."""
         self._stops_count += 1
+        self._flusher.stop_claiming()
         self._stopping.set()
         if self._stops_count > 1:
             for driver in list(self._drivers.values()):
@@ -276,7 +277,6 @@ class Session:
         return self._lines.numbers(codes, then)
 
     def released(self, driver: Driver, status: str) -> None:
-        del status
         if self._drivers.get(driver.claim.n) is driver:
             del self._drivers[driver.claim.n]
         with self._held_lock:
@@ -284,8 +284,8 @@ class Session:
                 del self._held[driver.claim.n]
         if not self._drivers:
             self._drained.set()
-        if not self._stopping.is_set():
-            self._flusher.hunger()
+        if status == "lost":
+            self._flusher.hunger()  # All other ways to leave go through a call, which asks for more work by itself.
 
 
 def _history(run_id: str, after_seq: int) -> Statement[list[Entry]]:

@@ -346,7 +346,9 @@ def refund(ctx: Context) -> str:
             return f"{decision.by} refuses: {reason}"
 
 
-def test_a_person_decides_and_the_run_goes_on_with_the_typed_decision(client: Client, start_worker: StartWorker) -> None:
+def test_a_person_decides_and_the_run_goes_on_with_the_typed_decision(
+    client: Client, start_worker: StartWorker
+) -> None:
     start_worker(refund)
     run = client.start(refund(), run_id="h")
     (task,) = wait_until(lambda: client.human.list(need="human.risk"), "the task is open")

@@ -1,0 +1,141 @@
+"""How many statements a run costs on the worker's hot connection, read from the server's own log of statements."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+import pgwf_sql
+from pgwf_sdk import AsyncContext, Client, Context, Worker, step, workflow
+from pgwf_sdk.embedded import EmbeddedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pgwf_sdk import Workflow
+
+HOT = "pgwf worker"
+SOON = timedelta(seconds=30)
+# Every statement is a transaction of its own there, so statements are round trips and commits alike.
+LOGGED = {"log_statement": "all", "log_line_prefix": "%a|", "logging_collector": "off"}
+
+
+@step
+def plain(x: int) -> int:
+    return x + 1
+
+
+@step
+async def quick(x: int) -> int:
+    return x + 1
+
+
+@workflow
+def sync_steps(ctx: Context, count: int) -> int:
+    x = 0
+    for _ in range(count):
+        x = ctx.step(plain, x)
+    return x
+
+
+@workflow
+async def async_steps(ctx: AsyncContext, count: int) -> int:
+    x = 0
+    for _ in range(count):
+        x = await ctx.step(quick, x)
+    return x
+
+
+@workflow
+async def side_by_side(ctx: AsyncContext, count: int) -> int:
+    return sum(await ctx.map(quick, list(range(count))))
+
+
+class LoggedServer:
+    """A server that logs each statement with the name of the connection it came on."""
+
+    def __init__(self, dsn: str, log: Path) -> None:
+        self.dsn = dsn
+        self._log = log
+
+    def statements(self) -> Counter[str]:
+        """Statements so far, by connection name."""
+        text = self._log.read_text(errors="replace")
+        names = [line.partition("|")[0] for line in text.splitlines() if "execute" in line or "statement:" in line]
+        return Counter(names)
+
+
+@pytest.fixture(scope="module")
+def logged_server() -> Iterator[LoggedServer]:
+    programs = os.environ.get("PGWF_TEST_PG_BIN")
+    home = Path(tempfile.mkdtemp(prefix="pgwf-", dir="/tmp"))
+    home.chmod(0o755)
+    with EmbeddedServer(home, binaries=Path(programs) if programs else None, settings=LOGGED) as server:
+        with psycopg.connect(server.dsn) as conn:
+            pgwf_sql.install(conn)
+        yield LoggedServer(server.dsn, home / "server.log")
+    shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def working(client: Client, *workflows: Workflow[..., int]) -> Iterator[None]:
+    """A worker with a poll so long that only work and wake-ups make it ask."""
+    worker = Worker(client, workflows=workflows, poll=timedelta(minutes=5))
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+        thread.join(30)
+
+
+@pytest.mark.parametrize("definition", [sync_steps, async_steps], ids=["sync", "async"])
+@pytest.mark.parametrize("count", [1, 10])
+def test_a_lone_run_costs_a_statement_a_step_one_for_its_claim_and_one_for_its_end(
+    logged_server: LoggedServer, definition: Workflow[[int], int], count: int
+) -> None:
+    runs_count = 5
+    with Client(logged_server.dsn) as client, working(client, definition):
+        client.start(definition(count)).result(timeout=SOON)  # by now lines are numbered and the worker is warm
+        before = logged_server.statements()[HOT]
+
+        for _ in range(runs_count):
+            assert client.start(definition(count)).result(timeout=SOON) == count
+
+        spent = logged_server.statements()[HOT] - before
+    # The claim with its history, each step, the end with the next claim; and the look before the worker sleeps again,
+    # which is repeated while a transaction older than its registration is open.
+    assert spent <= runs_count * (count + 4)
+
+
+def test_steps_that_run_side_by_side_share_their_commits(logged_server: LoggedServer) -> None:
+    count = 50
+    with Client(logged_server.dsn) as client, working(client, side_by_side):
+        client.start(side_by_side(count)).result(timeout=SOON)
+        before = logged_server.statements()[HOT]
+
+        assert client.start(side_by_side(count)).result(timeout=SOON) == sum(range(1, count + 1))
+
+        spent = logged_server.statements()[HOT] - before
+    assert spent < count / 2
+
+
+def test_starting_a_run_is_one_statement(logged_server: LoggedServer) -> None:
+    with Client(f"{logged_server.dsn}&application_name=starter") as client:
+        client.start(sync_steps(1))
+        before = logged_server.statements()["starter"]
+
+        client.start(sync_steps(1))
+
+        assert logged_server.statements()["starter"] - before == 1
