@@ -208,25 +208,25 @@ set jit = off
 set enable_bitmapscan = off
 as $$
 declare
-  v_locked bigint[];
+  v_locked bigint[];  -- by item, not by job: one job may be given twice, with a good lease and with a lost one
 begin
   items := pgwf._numbers(p_job_ids);
   if p_busy_ok then
-    select array_agg(q.n)
+    select array_agg(q.ord)
     into v_locked
     from (
-      select l.n
-      from unnest(items, p_lease_ids) as i(n, lease_id)
+      select i.ord
+      from unnest(items, p_lease_ids) with ordinality as i(n, lease_id, ord)
       join pgwf.lease as l on l.n = i.n and l.lease_id = i.lease_id
       order by l.n
       for no key update of l skip locked
     ) as q;
   else
-    select array_agg(q.n)
+    select array_agg(q.ord)
     into v_locked
     from (
-      select l.n
-      from unnest(items, p_lease_ids) as i(n, lease_id)
+      select i.ord
+      from unnest(items, p_lease_ids) with ordinality as i(n, lease_id, ord)
       join pgwf.lease as l on l.n = i.n and l.lease_id = i.lease_id
       order by l.n
       for no key update of l
@@ -236,13 +236,18 @@ begin
     case
       when i.job_id is null or i.lease_id is null then 'invalid'
       when i.earlier then 'duplicate'
-      when i.n = any (v_locked) then 'ok'
+      when i.ord = any (v_locked) then 'ok'
       when p_busy_ok and exists (select from pgwf.lease as l where l.n = i.n and l.lease_id = i.lease_id) then 'busy'
       else 'lease_lost'
     end order by i.ord)
   into statuses
   from (
-    select q.job_id, q.lease_id, q.n, q.ord, row_number() over (partition by q.job_id, q.lease_id order by q.ord) > 1 as earlier
+    select
+      q.job_id,
+      q.lease_id,
+      q.n,
+      q.ord,
+      row_number() over (partition by q.job_id, q.lease_id order by q.ord) > 1 as earlier
     from unnest(p_job_ids, p_lease_ids, items) with ordinality as q(job_id, lease_id, n, ord)
   ) as i;
 end

@@ -1,0 +1,140 @@
+"""retain: what it forgets, what it drops, and that it gets in nobody's way."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tests.pgwf.leasing import Leasing, refused
+from tests.support import Clock, Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def pgwf(own_database: str) -> Iterator[Leasing]:
+    """A leasing core of the test's own: these tests add and drop partitions."""
+    with psycopg.connect(own_database, autocommit=True) as conn:
+        leasing = Leasing(conn)
+        yield leasing
+        assert leasing.broken() == []
+
+
+@pytest.fixture
+def clock(own_database: str) -> Iterator[Clock]:
+    with psycopg.connect(own_database, autocommit=True) as conn:
+        yield Clock(conn)
+
+
+def finish(pgwf: Leasing, *ids: str) -> None:
+    for job_id in ids:
+        pgwf.submit(job_id, "fleeting")
+        pgwf.complete(pgwf.take("fleeting"))
+
+
+def partitions(pgwf: Leasing, table: str) -> list[str]:
+    return [row["name"] for row in pgwf.rows("select name from pgwf._partitions(%s) order by name", table)]
+
+
+def test_retain_forgets_jobs_that_finished_long_enough_ago(clock: Clock, pgwf: Leasing) -> None:
+    finish(pgwf, "old")
+    pgwf.submit("live")
+    clock.advance(days=2)
+    finish(pgwf, "new")
+
+    pgwf.value("retain", keep=DAY)
+
+    assert [pgwf.status(x) for x in ("old", "new", "live")] == [None, "completed", "READY"]
+    assert {row["job_id"] for row in pgwf.rows("select job_id from pgwf.jobs_trace")} == {"new"}
+
+
+def test_an_id_may_be_used_again_once_it_is_forgotten(clock: Clock, pgwf: Leasing) -> None:
+    finish(pgwf, "a")
+    clock.advance(days=2)
+    pgwf.value("retain", keep=DAY)
+
+    pgwf.submit("a")
+
+    assert pgwf.status("a") == "READY"
+
+
+def test_retain_forgets_a_bounded_number_at_a_time(clock: Clock, pgwf: Leasing) -> None:
+    pgwf.conn.execute("select pgwf.set_trace(false)")
+    finish(pgwf, *"abcde")
+    clock.advance(days=2)
+
+    assert [pgwf.value("retain", keep=DAY, limit=2) for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_retain_makes_partitions_ahead_of_jobs_and_days(clock: Clock, pgwf: Leasing) -> None:
+    pgwf.conn.execute("select setval('pgwf.pos', 12000000)")
+
+    pgwf.value("retain", keep=DAY)
+
+    assert {"archive_10000000", "archive_15000000"} <= set(partitions(pgwf, "archive"))
+    assert {"trace_20300101", "trace_20300102", "trace_20300103"} <= set(partitions(pgwf, "trace"))
+    finish(pgwf, "a")
+    assert pgwf.rows("select job_id from pgwf.archive_10000000") == [{"job_id": "a"}]
+    assert len(pgwf.rows("select from pgwf.trace_20300101")) == 3
+
+
+def test_retain_leaves_a_range_alone_whose_rows_are_in_the_default_partition(clock: Clock, pgwf: Leasing) -> None:
+    pgwf.conn.execute("select setval('pgwf.pos', 12000000)")
+    finish(pgwf, "a")
+
+    pgwf.value("retain", keep=DAY)
+
+    assert "archive_10000000" not in partitions(pgwf, "archive")
+    assert "archive_15000000" in partitions(pgwf, "archive")
+    assert pgwf.status("a") == "completed"
+
+
+def test_retain_drops_partitions_that_are_empty_and_of_the_past(clock: Clock, pgwf: Leasing) -> None:
+    finish(pgwf, "a")
+    pgwf.submit("pinned")
+    pgwf.conn.execute("select setval('pgwf.pos', 12000000)")
+    clock.advance(days=2)
+
+    pgwf.value("retain", keep=DAY)
+    assert "archive_0" in partitions(pgwf, "archive"), "a live job has its number in that range"
+    pgwf.complete(pgwf.take())
+    clock.advance(days=2)
+    pgwf.value("retain", keep=DAY)
+    pgwf.value("retain", keep=DAY)
+
+    assert {"archive_0", "archive_5000000"} & set(partitions(pgwf, "archive")) == set()
+    assert all(name >= "trace_20300104" for name in partitions(pgwf, "trace"))
+
+
+def test_retain_does_not_wait_for_a_reader_and_nobody_waits_behind_it(
+    clock: Clock, pgwf: Leasing, own_database: str
+) -> None:
+    finish(pgwf, "a")
+    pgwf.conn.execute("select setval('pgwf.pos', 12000000)")
+    clock.advance(days=2)
+    with Session(own_database) as reader:
+        reader.run("begin")
+        reader.run("select count(*) from pgwf.archive")
+
+        pgwf.value("retain", keep=DAY)
+
+        assert "archive_0" in partitions(pgwf, "archive")
+        finish(pgwf, "b")
+        reader.run("commit")
+    pgwf.value("retain", keep=DAY)
+    assert "archive_0" not in partitions(pgwf, "archive")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sqlstate"),
+    [({"keep": None}, "23502"), ({"keep": -DAY}, "WF001"), ({"keep": DAY, "limit": 0}, "WF001")],
+)
+def test_retain_refuses_arguments_out_of_range(pgwf: Leasing, arguments: dict[str, Any], sqlstate: str) -> None:
+    with refused(sqlstate):
+        pgwf.call("retain", **arguments)
