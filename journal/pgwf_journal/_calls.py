@@ -47,4 +47,9 @@ def head(journal_id: str) -> Statement[int]:
 
 def read_entries(rows: Sequence[Row]) -> tuple[Entry, ...]:
     """Entries from rows whose columns bear the names of the fields."""
-    return tuple(Entry(**{**row, "kind": Kind(row["kind"]), "phase": Phase(row["phase"])}) for row in rows)
+    return tuple(_read_entry(row) for row in rows)
+
+
+def _read_entry(row: Row) -> Entry:
+    values: Row = {**row, "kind": Kind(row["kind"]), "phase": Phase(row["phase"])}
+    return Entry(**values)

@@ -1,7 +1,7 @@
 """A lease as its holder sees it: the job, and the calls only the holder may make."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from threading import Event
@@ -52,7 +52,7 @@ class _Held:
             )
 
     @contextmanager
-    def _using(self, call: str | None) -> Iterator[None]:
+    def _using(self, call: str | None) -> Generator[None]:
         """Around a call to the database that ends the lease when it succeeds (`call` names it) or finds it lost."""
         self._require_unspent()
         try:
@@ -137,7 +137,7 @@ class Lease(_Held):
             )
 
     @contextmanager
-    def keep_alive(self, *, lease_seconds: float = LEASE_SECONDS) -> Iterator[None]:
+    def keep_alive(self, *, lease_seconds: float = LEASE_SECONDS) -> Generator[None]:
         """Extend the lease by `lease_seconds`, three times in that length, for as long as the block runs.
 
         `lost` is set when the lease is gone, or when the database could not be reached for its whole length, because
@@ -230,7 +230,7 @@ class AsyncLease(_Held):
             )
 
     @asynccontextmanager
-    async def keep_alive(self, *, lease_seconds: float = LEASE_SECONDS) -> AsyncIterator[None]:
+    async def keep_alive(self, *, lease_seconds: float = LEASE_SECONDS) -> AsyncGenerator[None]:
         """Extend the lease by `lease_seconds`, three times in that length, for as long as the block runs.
 
         `lost` is set when the lease is gone, or when the database could not be reached for its whole length, because

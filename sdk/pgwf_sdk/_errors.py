@@ -36,6 +36,7 @@ __all__ = [
     "StepInterruptedError",
     "StepTimeoutError",
     "Suspend",
+    "TaskForbiddenError",
     "TaskNotFoundError",
     "TaskNotHeldError",
     "TaskUnavailableError",
@@ -148,6 +149,10 @@ class RunNotRetryableError(RaceError):
     """Only a run that failed, was cancelled or was terminated can be retried."""
 
 
+class TaskForbiddenError(UsageError):
+    """This person may not take the task: it excludes them, or it is assigned to somebody else."""
+
+
 class TaskUnavailableError(RaceError):
     """The task is not open, or somebody else holds it."""
 
@@ -233,5 +238,6 @@ ERROR_BY_SQLSTATE: dict[str, type[PgwfError]] = {
     "WS010": TaskNotFoundError,
     "WS011": TaskUnavailableError,
     "WS012": TaskNotHeldError,
+    "WS013": TaskForbiddenError,
 }
 """The class of each error the functions of schema pgwf_sdk raise; their header lists the same codes."""

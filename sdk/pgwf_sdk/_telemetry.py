@@ -21,7 +21,7 @@ failed for good, a run that failed, and a lease that was lost. Without a configu
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -44,6 +44,7 @@ from opentelemetry.trace import (
     TracerProvider,
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
 from pgwf_journal import Entry, Kind, Phase
 
 __all__ = ["RunTrace", "Starting", "Telemetry"]
@@ -91,7 +92,7 @@ class Telemetry:
         self._traced: tuple[TracerProvider, Tracer] | None = None
 
     @contextmanager
-    def starting(self, workflow: str, run_id: str) -> Iterator[Starting]:
+    def starting(self, workflow: str, run_id: str) -> Generator[Starting]:
         """The span of a client that starts a run. An exception marks it as an error and goes on."""
         tracer = self._tracer()
         if tracer is None:
@@ -177,7 +178,7 @@ class RunTrace:
         return self._attempt(key, step, number)
 
     @contextmanager
-    def _attempt(self, key: str, step: str, number: int) -> Iterator[None]:
+    def _attempt(self, key: str, step: str, number: int) -> Generator[None]:
         began_ns = time.time_ns()
         began = time.monotonic()
         self._attempt_ns.setdefault(key, began_ns)
@@ -391,7 +392,7 @@ def _has_planned_ids(tracer: Tracer) -> bool:
 
 
 @contextmanager
-def _planned(tracer: Tracer, *, trace_id: int, span_id: int | None = None) -> Iterator[None]:
+def _planned(tracer: Tracer, *, trace_id: int, span_id: int | None = None) -> Generator[None]:
     """Spans that this thread starts inside the block get these ids; `trace_id` only counts where there is no parent."""
     generator = getattr(tracer, "id_generator", None)
     if not isinstance(generator, _PlannedIds):

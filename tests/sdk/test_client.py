@@ -34,7 +34,7 @@ from pgwf_sql.database import SchemaOutdatedError
 from tests.support import wait_until
 
 if TYPE_CHECKING:
-    from pgwf_sdk.replay import Context
+    from pgwf_sdk import Context
 
 MINUTE = timedelta(minutes=1)
 
@@ -73,8 +73,8 @@ def end(db: psycopg.Connection[Any], disposition: str, payload: bytes | None, en
     (status,) = db.execute(
         """select status from pgwf_sdk.advance('worker-1', array[%s], array[%s::uuid], array[%s::bigint], array[%s],
              array[null::timestamptz], array[null::float8], array[null], array[0::bigint], array[0], array[false],
-             array[null], array[false], array[1], array[0], array[%s::smallint], array[%s::smallint], array[''], array[%s], array[1],
-             array[%s::bytea], array[%s::smallint], array[null::int])""",
+             array[null], array[false], array[1], array[0], array[%s::smallint], array[%s::smallint], array[''],
+             array[%s], array[1], array[%s::bytea], array[%s::smallint], array[null::int])""",
         [n, lease_id, head, disposition, Kind.RUN.value, phase.value, name, payload, encoding],
     ).fetchone() or ("nothing",)
     assert status == "ok"

@@ -1,14 +1,13 @@
 """The asynchronous client: the same calls as the synchronous one, awaited."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import psycopg
-from pgwf_sql.database import CONNECTIONS_MAX, AsyncDatabase, AsyncListener
 from psycopg import AsyncConnection
 
 from pgwf_sdk._client import _calls
@@ -16,6 +15,7 @@ from pgwf_sdk._client._identity import client_name, listener_name, new_run_id
 from pgwf_sdk._definition import Call, Workflow
 from pgwf_sdk._telemetry import Telemetry
 from pgwf_sdk.ops._rows import RunSummary, TaskSummary
+from pgwf_sql.database import CONNECTIONS_MAX, AsyncDatabase, AsyncListener
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -41,8 +41,8 @@ class AsyncClient:
         connections_max: int = CONNECTIONS_MAX,
         telemetry: Telemetry | None = None,
     ) -> None:
-        self.dsn = dsn
         self.name = name or client_name()
+        self.dsn = dsn
         self.telemetry = telemetry or Telemetry()
         self._database = AsyncDatabase(dsn, translate=_calls.translate, connections_max=connections_max)
         self._listener = AsyncListener(self._database)
@@ -156,7 +156,7 @@ class AsyncClient:
         return self._handle(await self._database.run(_calls.retry(run_id, by=by or self.name)), workflow)
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[AsyncConnection]:
+    async def connection(self) -> AsyncGenerator[AsyncConnection]:
         """One of this client's connections, in autocommit mode, for the time of the block."""
         async with self._database.connection() as lent:
             yield lent
@@ -175,34 +175,26 @@ class AsyncClient:
         await self.close()
 
     def _handle(self, started: _calls.Started, workflow: Workflow[..., R] | None) -> "AsyncRun[R]":
-        return AsyncRun(self, started, workflow)
-
-    async def _ending(self, run: "AsyncRun[Any]", patience: _calls.Patience) -> _calls.Ending:
-        listener = listener_name()
-        channels = await self._database.run(_calls.watch(run.n, listener=listener))
-        try:
-            async with self._listener.hear(channels) as bell:
-                while not (seen := await self._database.run(_calls.ending(run.run_id))).is_final:
-                    pause_seconds = patience.pause_seconds(seen)
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(pause_seconds):
-                            await bell.wait()
-                    bell.clear()
-                return seen
-        finally:
-            # A row that stays behind costs one empty notification; it must not hide why the wait ended.
-            with suppress(psycopg.Error):
-                await self._database.run(_calls.unwatch(listener=listener))
+        return AsyncRun(self, self._database, self._listener, started, workflow)
 
 
 class AsyncRun(Generic[R_co]):
     """A handle on one run. It holds no state of the run: each call asks the database."""
 
-    def __init__(self, client: AsyncClient, started: _calls.Started, workflow: Workflow[..., R_co] | None) -> None:
+    def __init__(
+        self,
+        client: AsyncClient,
+        database: AsyncDatabase,
+        listener: AsyncListener,
+        started: _calls.Started,
+        workflow: Workflow[..., R_co] | None,
+    ) -> None:
         self.run_id = started.run_id
         self.n = started.n
         self.created = started.created
         self._client = client
+        self._database = database
+        self._listener = listener
         self._workflow = workflow
 
     def __repr__(self) -> str:
@@ -210,11 +202,11 @@ class AsyncRun(Generic[R_co]):
 
     async def details(self) -> RunSummary:
         """What the run is doing now."""
-        return await self._client._database.run(_calls.run_summary(self.run_id))
+        return await self._database.run(_calls.run_summary(self.run_id))
 
     async def status(self) -> str:
         """The run's status now, such as `waiting` or `completed`."""
-        return (await self._client._database.run(_calls.ending(self.run_id))).status
+        return (await self._database.run(_calls.ending(self.run_id))).status
 
     async def result(self, timeout: timedelta | None = None) -> R_co:  # noqa: ASYNC109  The error says what the run did.
         """Wait until the run is over and return what it returned.
@@ -222,7 +214,7 @@ class AsyncRun(Generic[R_co]):
         RunFailedError (its `__cause__` is the run's own error), RunCancelledError or RunTerminatedError if it ended
         otherwise; ResultTimeoutError, a TimeoutError, if it is not over after `timeout` (None waits for ever).
         """
-        return _calls.result_of(await self._client._ending(self, _calls.Patience(self.run_id, timeout)), self._workflow)
+        return _calls.result_of(await self._ending(_calls.Patience(self.run_id, timeout)), self._workflow)
 
     async def signal(self, name: str, value: object = None, /, *, dedup_id: str | None = None) -> bool:
         """Send the run a signal; see Client.signal."""
@@ -248,6 +240,23 @@ class AsyncRun(Generic[R_co]):
         """Run the failed run again from the entry it failed at; see Client.retry."""
         return await self._client.retry(self.run_id, self._workflow, by=by)
 
+    async def _ending(self, patience: _calls.Patience) -> _calls.Ending:
+        listener = listener_name()
+        channels = await self._database.run(_calls.watch(self.n, listener=listener))
+        try:
+            async with self._listener.hear(channels) as bell:
+                while not (seen := await self._database.run(_calls.ending(self.run_id))).is_final:
+                    pause_seconds = patience.pause_seconds(seen)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(pause_seconds):
+                            await bell.wait()
+                    bell.clear()
+                return seen
+        finally:
+            # A row that stays behind costs one empty notification; it must not hide why the wait ended.
+            with suppress(psycopg.Error):
+                await self._database.run(_calls.unwatch(listener=listener))
+
 
 class AsyncHumanTasks:
     """Questions that runs put to people. Programs that answer them use the same calls as a person's page does."""
@@ -265,7 +274,7 @@ class AsyncHumanTasks:
     async def claim(self, task_id: str, *, by: str | None = None, duration: timedelta = CLAIM_DURATION) -> datetime:
         """Take a task: nobody else decides it until the returned time. Claiming one's own again prolongs it.
 
-        TaskUnavailableError if it is not open or somebody else holds it.
+        TaskUnavailableError if it is not open or somebody else holds it; TaskForbiddenError if it is not for `by`.
         """
         return await self._database.run(_calls.claim_task(task_id, by=by or self._name, duration=duration))
 
@@ -278,6 +287,7 @@ class AsyncHumanTasks:
     ) -> None:
         """Answer a task with `value`, for the waiting run. A task nobody holds is claimed and decided in one.
 
-        TaskUnavailableError if somebody else holds it, or if it is no longer open.
+        TaskUnavailableError if somebody else holds it, or if it is no longer open; TaskForbiddenError if it is not
+        for `by`.
         """
         await self._database.run(_calls.decide_task(task_id, value, by=by or self._name), connection)

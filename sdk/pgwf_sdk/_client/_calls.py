@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 import msgspec
 import psycopg
 from msgspec import Struct
-from pgwf_journal import ENCODING_JSON
-from pgwf_sql.database import Row, Statement, message_of, read_nothing, read_value
 
+from pgwf_journal import ENCODING_JSON
 from pgwf_sdk import _failure, _serial
 from pgwf_sdk._definition import Call, Workflow
 from pgwf_sdk._errors import (
@@ -24,6 +23,7 @@ from pgwf_sdk._errors import (
     RunTerminatedError,
 )
 from pgwf_sdk.ops._rows import FINAL_STATUSES, STATUSES, RunSummary, TaskSummary
+from pgwf_sql.database import Row, Statement, message_of, read_nothing, read_value
 
 R = TypeVar("R")
 S = TypeVar("S", bound=Struct)

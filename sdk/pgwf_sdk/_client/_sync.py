@@ -1,13 +1,12 @@
 """The synchronous client."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import psycopg
-from pgwf_sql.database import CONNECTIONS_MAX, Database, Listener
 from psycopg import Connection
 
 from pgwf_sdk._client import _calls
@@ -15,6 +14,7 @@ from pgwf_sdk._client._identity import client_name, listener_name, new_run_id
 from pgwf_sdk._definition import Call, Workflow
 from pgwf_sdk._telemetry import Telemetry
 from pgwf_sdk.ops._rows import RunSummary, TaskSummary
+from pgwf_sql.database import CONNECTIONS_MAX, Database, Listener
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -40,8 +40,8 @@ class Client:
         connections_max: int = CONNECTIONS_MAX,
         telemetry: Telemetry | None = None,
     ) -> None:
-        self.dsn = dsn
         self.name = name or client_name()
+        self.dsn = dsn
         self.telemetry = telemetry or Telemetry()
         self._database = Database(dsn, translate=_calls.translate, connections_max=connections_max)
         self._listener = Listener(self._database)
@@ -153,7 +153,7 @@ class Client:
         return self._handle(self._database.run(_calls.retry(run_id, by=by or self.name)), workflow)
 
     @contextmanager
-    def connection(self) -> Iterator[Connection]:
+    def connection(self) -> Generator[Connection]:
         """One of this client's connections, in autocommit mode, for the time of the block."""
         with self._database.connection() as lent:
             yield lent
@@ -172,31 +172,26 @@ class Client:
         self.close()
 
     def _handle(self, started: _calls.Started, workflow: Workflow[..., R] | None) -> "Run[R]":
-        return Run(self, started, workflow)
-
-    def _ending(self, run: "Run[Any]", patience: _calls.Patience) -> _calls.Ending:
-        listener = listener_name()
-        channels = self._database.run(_calls.watch(run.n, listener=listener))
-        try:
-            with self._listener.hear(channels) as bell:
-                while not (seen := self._database.run(_calls.ending(run.run_id))).is_final:
-                    bell.wait(patience.pause_seconds(seen))
-                    bell.clear()
-                return seen
-        finally:
-            # A row that stays behind costs one empty notification; it must not hide why the wait ended.
-            with suppress(psycopg.Error):
-                self._database.run(_calls.unwatch(listener=listener))
+        return Run(self, self._database, self._listener, started, workflow)
 
 
 class Run(Generic[R_co]):
     """A handle on one run. It holds no state of the run: each call asks the database."""
 
-    def __init__(self, client: Client, started: _calls.Started, workflow: Workflow[..., R_co] | None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        database: Database,
+        listener: Listener,
+        started: _calls.Started,
+        workflow: Workflow[..., R_co] | None,
+    ) -> None:
         self.run_id = started.run_id
         self.n = started.n
         self.created = started.created
         self._client = client
+        self._database = database
+        self._listener = listener
         self._workflow = workflow
 
     def __repr__(self) -> str:
@@ -204,11 +199,11 @@ class Run(Generic[R_co]):
 
     def details(self) -> RunSummary:
         """What the run is doing now."""
-        return self._client._database.run(_calls.run_summary(self.run_id))
+        return self._database.run(_calls.run_summary(self.run_id))
 
     def status(self) -> str:
         """The run's status now, such as `waiting` or `completed`."""
-        return self._client._database.run(_calls.ending(self.run_id)).status
+        return self._database.run(_calls.ending(self.run_id)).status
 
     def result(self, timeout: timedelta | None = None) -> R_co:
         """Wait until the run is over and return what it returned.
@@ -216,7 +211,7 @@ class Run(Generic[R_co]):
         RunFailedError (its `__cause__` is the run's own error), RunCancelledError or RunTerminatedError if it ended
         otherwise; ResultTimeoutError, a TimeoutError, if it is not over after `timeout` (None waits for ever).
         """
-        return _calls.result_of(self._client._ending(self, _calls.Patience(self.run_id, timeout)), self._workflow)
+        return _calls.result_of(self._ending(_calls.Patience(self.run_id, timeout)), self._workflow)
 
     def signal(self, name: str, value: object = None, /, *, dedup_id: str | None = None) -> bool:
         """Send the run a signal; see Client.signal."""
@@ -242,6 +237,20 @@ class Run(Generic[R_co]):
         """Run the failed run again from the entry it failed at; see Client.retry."""
         return self._client.retry(self.run_id, self._workflow, by=by)
 
+    def _ending(self, patience: _calls.Patience) -> _calls.Ending:
+        listener = listener_name()
+        channels = self._database.run(_calls.watch(self.n, listener=listener))
+        try:
+            with self._listener.hear(channels) as bell:
+                while not (seen := self._database.run(_calls.ending(self.run_id))).is_final:
+                    bell.wait(patience.pause_seconds(seen))
+                    bell.clear()
+                return seen
+        finally:
+            # A row that stays behind costs one empty notification; it must not hide why the wait ended.
+            with suppress(psycopg.Error):
+                self._database.run(_calls.unwatch(listener=listener))
+
 
 class HumanTasks:
     """Questions that runs put to people. Programs that answer them use the same calls as a person's page does."""
@@ -259,7 +268,7 @@ class HumanTasks:
     def claim(self, task_id: str, *, by: str | None = None, duration: timedelta = CLAIM_DURATION) -> datetime:
         """Take a task: nobody else decides it until the returned time. Claiming one's own again prolongs it.
 
-        TaskUnavailableError if it is not open or somebody else holds it.
+        TaskUnavailableError if it is not open or somebody else holds it; TaskForbiddenError if it is not for `by`.
         """
         return self._database.run(_calls.claim_task(task_id, by=by or self._name, duration=duration))
 
@@ -272,6 +281,7 @@ class HumanTasks:
     ) -> None:
         """Answer a task with `value`, for the waiting run. A task nobody holds is claimed and decided in one.
 
-        TaskUnavailableError if somebody else holds it, or if it is no longer open.
+        TaskUnavailableError if somebody else holds it, or if it is no longer open; TaskForbiddenError if it is not
+        for `by`.
         """
         self._database.run(_calls.decide_task(task_id, value, by=by or self._name), connection)

@@ -7,7 +7,7 @@ pooler that does not carry LISTEN) is only slower. Errors of the connection are 
 import asyncio
 import selectors
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from threading import Condition, Event, Thread
 from typing import Generic, Protocol, TypeVar
@@ -66,6 +66,8 @@ class _Register(Generic[B]):
         for channel, is_wanted in changes:
             if is_wanted:
                 self._heard.add(channel)
+                # Who did not wait for this (it took too long, or the connection was lost) may have missed something.
+                self.ring(channel)
             else:
                 self._heard.discard(channel)
 
@@ -102,16 +104,17 @@ class Listener:
         self._is_closed = False
 
     @contextmanager
-    def hear(self, channels: Sequence[str]) -> Iterator[Event]:
+    def hear(self, channels: Sequence[str]) -> Generator[Event]:
         """An event that is set by each notification on `channels`; listening is in force on entry if it can be."""
         bell = Event()
-        with self._changed:
-            self._register.add(bell, channels)
-            self._rouse()
-            self._changed.wait_for(
-                lambda: self._is_closed or self._register.is_settled(channels), timeout=_READY_SECONDS_MAX
-            )
         try:
+            with self._changed:
+                self._register.add(bell, channels)
+                self._rouse()
+                self._changed.wait_for(
+                    lambda: self._is_closed or self._register.is_settled(channels), timeout=_READY_SECONDS_MAX
+                )
+                bell.clear()
             yield bell
         finally:
             with self._changed:
@@ -169,7 +172,7 @@ class Listener:
                     self._ring(channel)
 
     @contextmanager
-    def _woken(self) -> Iterator[socket.socket]:
+    def _woken(self) -> Generator[socket.socket]:
         woken, waker = socket.socketpair()
         woken.setblocking(False)
         waker.setblocking(False)
@@ -213,7 +216,7 @@ class AsyncListener:
         self._is_closed = False
 
     @asynccontextmanager
-    async def hear(self, channels: Sequence[str]) -> AsyncIterator[asyncio.Event]:
+    async def hear(self, channels: Sequence[str]) -> AsyncGenerator[asyncio.Event]:
         """An event that is set by each notification on `channels`; listening is in force on entry if it can be."""
         bell = asyncio.Event()
         self._register.add(bell, channels)
@@ -222,6 +225,7 @@ class AsyncListener:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_READY_SECONDS_MAX), self._changed:
                     await self._changed.wait_for(lambda: self._is_closed or self._register.is_settled(channels))
+            bell.clear()
             yield bell
         finally:
             self._register.remove(bell, channels)

@@ -1,7 +1,7 @@
 """The connections a client runs its statements on: few, opened when first needed, checked once for the schema."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from threading import Lock
 from types import TracebackType
@@ -74,7 +74,7 @@ class Database:
         return connection
 
     @contextmanager
-    def connection(self) -> Iterator[Connection]:
+    def connection(self) -> Generator[Connection]:
         """A connection of the pool, in autocommit mode, for the time of the block."""
         with self._opened().connection() as pooled:
             yield pooled
@@ -163,7 +163,7 @@ class AsyncDatabase:
         return connection
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[AsyncConnection]:
+    async def connection(self) -> AsyncGenerator[AsyncConnection]:
         """A connection of the pool, in autocommit mode, for the time of the block."""
         pool = await self._opened()
         async with pool.connection() as pooled:

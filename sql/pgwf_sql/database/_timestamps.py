@@ -31,7 +31,5 @@ class NeverDumper(DatetimeDumper):
 
 def adapt_never(context: AdaptContext) -> None:
     """Make 'infinity' and NEVER the same for what `context` (a cursor) sends and receives, and for nothing else."""
-    adapters = context.adapters
-    if adapters is not None:
-        adapters.register_loader("timestamptz", NeverLoader)
-        adapters.register_dumper(datetime, NeverDumper)
+    context.adapters.register_loader("timestamptz", NeverLoader)
+    context.adapters.register_dumper(datetime, NeverDumper)
