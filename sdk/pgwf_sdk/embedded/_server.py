@@ -55,7 +55,8 @@ class EmbeddedServer:
     ) -> None:
         if sys.platform == "win32":
             raise UnsupportedPlatformError("Windows")
-        self._home = Home((default_home() if home is None else Path(home)).absolute())
+        # Resolved, because processes are recognised by the path they were started with.
+        self._home = Home((default_home() if home is None else Path(home)).resolve())
         self._postmaster = Postmaster(self._home.data)
         self._binaries = binaries
         self._settings = dict(settings or {})
