@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
 import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 import pgwf_sql
 from examples.licence_audit import review, tally
@@ -102,7 +104,20 @@ def _database(dsn: str | None) -> Generator[str]:
         return
     with EmbeddedServer() as server:
         say(f"PostgreSQL runs in {server.home} (kept between demos; it stops with the last of them)")
-        yield server.dsn
+        yield _own_database(server.dsn)
+
+
+def _own_database(dsn: str) -> str:
+    """Return the connection string of the demos' database, made if need be.
+
+    It is named after the schema's text: somebody who works on the SQL gets another database for each state of it.
+    """
+    name = f"licence_audit_{hashlib.sha256(pgwf_sql.script().encode()).hexdigest()[:8]}"
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("select pg_advisory_lock(hashtextextended(%s, 0))", [name])
+        if connection.execute("select from pg_database where datname = %s", [name]).fetchone() is None:
+            connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+    return make_conninfo(dsn, dbname=name)
 
 
 def _start_or_resume(client: Client, connection: psycopg.Connection[Any], options: Options) -> Run[Written]:
@@ -289,9 +304,9 @@ def _conclude(client: Client, handle: Run[Written], written: Written, kill: Kill
     if counted.recorded != counted.distinct:
         raise DemoError(f"{counted.recorded - counted.distinct} steps are recorded twice; this must never happen")
     say("Each step is recorded exactly once.")
-    repeated = counted.executed - counted.recorded
-    if repeated:
-        say(f"{repeated} were under way when their worker died, left no trace, and were executed again.")
+    lost = counted.executed - counted.recorded
+    if lost:
+        say(f"The other {lost} had begun and not been recorded when their worker died; they were executed again.")
     _tell_findings(Path(written.json))
 
 
