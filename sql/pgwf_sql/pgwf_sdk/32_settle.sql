@@ -225,13 +225,17 @@ begin
     perform pgwf_sdk._open_tasks(v_written, p_tasks, v_new_n[v_children_count + 1:], p_now);
   end if;
   if cardinality(v_closing) > 0 then
-    perform pgwf_sdk._close_tasks(
-      array(select s.seat from pgwf_sdk.seat s where s.seat = any (v_closing) and s.n = any (v_written)), 'expired', p_worker_id, p_now);
+    perform pgwf_sdk._close_tasks(array_agg(s.seat), a.close, p_worker_id, p_now)
+    from jsonb_to_recordset(p_tasks) a(item int, key text, close text)
+    join pgwf_sdk.seat s on s.n = v_written[a.item] and s.key = a.key and s.seat = any (v_closing)
+    where a.close is not null
+    group by a.close;
   end if;
 
   if cardinality(v_moving) > 0 then
     perform pgwf_sdk._dispose(p_worker_id, p_now, p_n, statuses, p_dispositions, p_until, p_delay_seconds, p_needs, p_inbox_seen,
-      p_wake_after, p_notes, p_entry_items, p_entry_kinds, p_entry_phases, p_entry_payloads, p_entry_encodings, v_children, v_seats);
+      p_wake_after, p_notes, p_entry_items, p_entry_kinds, p_entry_phases, p_entry_payloads, p_entry_encodings,
+      v_children || v_new_n, v_seats || v_new_n);
   end if;
 end
 $$;
