@@ -230,8 +230,9 @@ class _Show:
     # -- the review -----------------------------------------------------------------------------------------------
 
     def _answer(self) -> None:
-        tasks = patiently(self._client.human.list, need=REVIEW_NEED, run_id=self._handle.run_id)
-        for task in tasks:
+        for task in patiently(self._client.human.list, need=REVIEW_NEED, limit=1000):
+            if task.run_id != self._handle.run_id:
+                continue
             if not self._options.is_decided_by_person:
                 dossier = msgspec.json.decode(task.subject or "", type=Dossier)
                 patiently(self._client.human.decide, task.task_id, review.suggested(dossier), by=REVIEWER)
