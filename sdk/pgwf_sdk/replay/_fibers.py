@@ -131,6 +131,8 @@ class Fibers:
         self.branch_count -= 1
         if fiber in self._alive:
             self._alive.remove(fiber)
+        if fiber.is_queued:
+            self.queue.remove(fiber)
 
     def fail(self, error: BaseException) -> None:
         """End the activation and let `error` out of it."""
@@ -145,12 +147,20 @@ class Fibers:
             fiber.gate.acquire()
 
     def _hand_over(self, fiber: Fiber) -> None:
-        self.current = fiber
         if fiber.ident == 0 and fiber.thread is not None:
+            # All is said before the thread starts: from then on it holds the baton.
+            self.current = fiber
             self._alive.append(fiber)
-            fiber.thread.start()
-        else:
-            fiber.gate.release()
+            try:
+                fiber.thread.start()
+            except RuntimeError as error:  # The system gives this process no further thread.
+                self._alive.remove(fiber)
+                self.fail(error)
+                fiber = self._alive[-1]
+            else:
+                return
+        self.current = fiber
+        fiber.gate.release()
 
     def _choose(self) -> Fiber:
         """Return who runs next; takes entries and asks the worker until somebody can."""
@@ -219,8 +229,6 @@ class Branches(Settled):
         self._is_stopped = True
         for fiber in list(self._running):
             if fiber.ident == 0:  # It never got to run, so there is nothing to clean up.
-                if fiber.is_queued:
-                    self._fibers.queue.remove(fiber)
                 self._ended(fiber)
             else:
                 fiber.stop(_another(error))
@@ -242,6 +250,7 @@ class Branches(Settled):
             except BaseException as error:  # noqa: BLE001 - raised again where the branches are joined
                 if not self._is_stopped and not self._fibers.machine.is_latched:
                     self.error = error
+                    del self._running[fiber]
                     self.stop(BranchCancelled(f"another branch of {self._path} failed: {error!r}"))
             self._ended(fiber)
 

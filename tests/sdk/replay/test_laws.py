@@ -1,0 +1,139 @@
+"""Laws of replay, tried on generated programs with a shuffled outside world."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pgwf_journal import Kind, Phase
+from pgwf_sdk import AsyncContext, Call, Context, Workflow, workflow
+from pgwf_sdk.replay import AsyncActivation, Command, Completed, Failed, Outcome, SyncActivation
+from tests.sdk.replay.driver import Driver
+from tests.sdk.replay.programs import Program, arun, programs, run, signals_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pgwf_journal import Entry
+
+laws = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def sync_of(program: Program) -> Workflow[..., Any]:
+    @workflow(name="program")
+    def sync_program(ctx: Context) -> Any:
+        return run(ctx, program)
+
+    return sync_program
+
+
+def async_of(program: Program) -> Workflow[..., Any]:
+    @workflow(name="program")
+    async def async_program(ctx: AsyncContext) -> Any:
+        return await arun(ctx, program)
+
+    return async_program
+
+
+def driver(definition: Workflow[..., Any], program: Program, shuffle: Random | None = None) -> Driver:
+    call: Call[Any] = definition()
+    return Driver(call, signals=signals_of(program), shuffle=shuffle)
+
+
+def replayed(played: Driver) -> Outcome:
+    """The outcome of a further activation on the same journal, which must want nothing."""
+    if played.workflow.is_async:
+        activation = AsyncActivation(played.workflow, played.info, played.journal)
+        assert activation.start() == []
+        assert activation.outcome is not None
+        return activation.outcome
+
+    def refuse(commands: list[Command]) -> Sequence[Entry]:
+        raise AssertionError(f"an unchanged journal led to {commands}")
+
+    return SyncActivation(played.workflow, played.info, played.journal).run(refuse)
+
+
+def by_scope(journal: Sequence[Entry]) -> dict[str, list[tuple[int, str, int, bytes | None]]]:
+    """What each scope did: its entries in the order of its calls. Opened entries are bookkeeping of waiting."""
+    scopes: dict[str, list[tuple[int, str, int, bytes | None]]] = defaultdict(list)
+    for entry in journal:
+        if entry.call and entry.phase != Phase.OPENED:
+            scopes[entry.scope].append((entry.call, entry.key, entry.phase, entry.payload))
+    return {scope: sorted(entries, key=lambda entry: entry[0]) for scope, entries in scopes.items()}
+
+
+def said(outcome: Outcome) -> object:
+    """An outcome without its tracebacks, which tell apart the two ways to write a workflow."""
+    match outcome:
+        case Completed(payload, encoding):
+            return payload, encoding
+        case Failed(payload):
+            return payload.partition(b'"traceback"')[0]
+        case _:
+            return outcome
+
+
+seeds = st.integers(0, 2**16).map(Random)
+
+
+@laws
+@given(programs(), seeds)
+def test_replaying_an_unchanged_journal_of_a_def_workflow_changes_nothing(program: Program, shuffle: Random) -> None:
+    played = driver(sync_of(program), program, shuffle)
+    outcome = played.run()
+
+    assert said(replayed(played)) == said(outcome)
+
+
+@laws
+@given(programs(with_asyncio=True), seeds)
+def test_replaying_an_unchanged_journal_of_an_async_workflow_changes_nothing(program: Program, shuffle: Random) -> None:
+    played = driver(async_of(program), program, shuffle)
+    outcome = played.run()
+
+    assert said(replayed(played)) == said(outcome)
+
+
+@laws
+@given(programs(failures_escape=False), seeds, st.data())
+def test_going_on_from_any_cut_of_the_journal_ends_alike(program: Program, shuffle: Random, data: st.DataObject) -> None:
+    for definition in (sync_of(program), async_of(program)):
+        whole = driver(definition, program, shuffle)
+        outcome = whole.run()
+        cut = data.draw(st.integers(1, len(whole.journal)))
+
+        resumed = driver(definition, program, shuffle)
+        resumed.journal[1:] = whole.journal[1:cut]
+        for entry in resumed.journal:
+            if entry.phase == Phase.COMPLETED and entry.kind == Kind.SIGNAL:
+                resumed.signals[entry.name].pop()
+
+        assert said(resumed.run()) == said(outcome)
+        assert by_scope(resumed.journal) == by_scope(whole.journal)
+
+
+@laws
+@given(programs(failures_escape=False), seeds)
+def test_a_def_and_an_async_def_write_the_same_journal(program: Program, shuffle: Random) -> None:
+    sync = driver(sync_of(program), program, shuffle)
+    asynchronous = driver(async_of(program), program, shuffle)
+
+    assert said(sync.run()) == said(asynchronous.run())
+    assert by_scope(sync.journal) == by_scope(asynchronous.journal)
+
+
+@laws
+@given(programs(), seeds)
+def test_a_journal_of_a_def_workflow_is_replayed_by_its_async_twin_and_back(program: Program, shuffle: Random) -> None:
+    for first, second in ((sync_of(program), async_of(program)), (async_of(program), sync_of(program))):
+        played = driver(first, program, shuffle)
+        outcome = played.run()
+        twin = driver(second, program)
+        twin.journal[1:] = played.journal[1:]
+
+        assert said(replayed(twin)) == said(outcome)
