@@ -8,11 +8,12 @@ import psycopg
 import pytest
 
 from tests.pgwf.leasing import Leasing
+from tests.pgwf.racing import Racer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from tests.support import Clock, Databases
+    from tests.support import Clock, Databases, Session
 
 RESET = """
 do $$
@@ -86,3 +87,9 @@ def pgwf(db: psycopg.Connection[Any], clock: Clock) -> Iterator[Leasing]:
     assert leasing.broken() == []
 
 
+
+
+@pytest.fixture
+def racers(session: Callable[[], Session]) -> tuple[Racer, Racer]:
+    """Two sessions on this test's database that race."""
+    return Racer(session()), Racer(session())

@@ -115,7 +115,8 @@ begin
 end
 $$;
 
--- Reads the lease table whole, which is small; with this many dead rows that a scan takes long, scans grow rare.
+-- Reads the lease table whole. It is small, unless somebody holds a snapshot and dead rows stay: then a scan of its pages
+-- is made about one tenth of the time at most.
 create or replace function pgwf._sweep_leases(p_worker_id text, p_limit int, p_now timestamptz)
 returns int
 language plpgsql
@@ -123,29 +124,23 @@ volatile
 set enable_seqscan = on
 as $$
 declare
-  v_started timestamptz := clock_timestamp();
+  PAGES_SMALL constant int := 500;
+  v_pages bigint := pg_relation_size('pgwf.lease') / current_setting('block_size')::int;
   v_n bigint[];
 begin
-  if pgwf._ms(p_now) < (select s.last_value from pgwf.sweep_leases_after as s) then
-    return 0;
+  if v_pages > PAGES_SMALL then
+    if pgwf._ms(p_now) < (select s.last_value from pgwf.sweep_leases_after as s) then
+      return 0;
+    end if;
+    -- A page takes about 10 us to scan.
+    perform setval('pgwf.sweep_leases_after', pgwf._ms(p_now) + greatest(250, v_pages / 10));
   end if;
   select array_agg(q.n) into v_n from (select l.n from pgwf.lease as l where l.until <= p_now limit p_limit) as q;
-  perform setval('pgwf.sweep_leases_after', pgwf._rest_until(p_now, v_started));
   if v_n is null then
     return 0;
   end if;
   return cardinality(pgwf._lapse(v_n, p_worker_id, p_now));
 end
-$$;
-
--- When a scan that began at p_started may be repeated: at once if it was short, else after ten times its length.
-create or replace function pgwf._rest_until(p_now timestamptz, p_started timestamptz)
-returns bigint
-language sql
-volatile
-as $$
-  select pgwf._ms(p_now) + case when took.ms < 2 then 0 else greatest(250, 10 * took.ms) end::bigint
-  from (select extract(epoch from clock_timestamp() - p_started) * 1000 as ms) as took
 $$;
 
 -- Promotes due timers. The job rows are not locked: whoever changes a sleeping job takes its timer row first.
@@ -176,7 +171,7 @@ end
 $$;
 
 -- Archives expired jobs: those somebody waits for at once, the others after expired_grace, during which an operator may
--- still complete or reschedule them.
+-- still complete or reschedule them. When many of these lie around, they are looked through a tenth of the time at most.
 create or replace function pgwf._archive_expired(p_worker_id text, p_limit int, p_now timestamptz)
 returns int
 language plpgsql
@@ -186,7 +181,9 @@ set jit = off
 set enable_bitmapscan = off
 as $$
 declare
+  QUICK constant interval := '50 ms';
   v_started timestamptz := clock_timestamp();
+  v_took interval;
   v_n bigint[];
 begin
   if pgwf._ms(p_now) < (select s.last_value from pgwf.sweep_expired_after as s) then
@@ -209,7 +206,10 @@ begin
     limit p_limit
     for update of j skip locked
   ) as q;
-  perform setval('pgwf.sweep_expired_after', pgwf._rest_until(p_now, v_started));
+  v_took := clock_timestamp() - v_started;
+  if v_took > QUICK then
+    perform setval('pgwf.sweep_expired_after', pgwf._ms(p_now + 10 * v_took));
+  end if;
   v_n := pgwf._try_catch(pgwf._with_free_waiters(v_n));
   if v_n is null then
     return 0;

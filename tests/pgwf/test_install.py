@@ -1,0 +1,269 @@
+"""Installing the schemas, the roles, and what holds of every function."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+import pgwf_sql
+from tests.pgwf.leasing import Leasing, refused
+
+ROOT = Path(__file__).resolve().parents[2]
+SQL = ROOT / "sql"
+ROLES = {"pgwf_owner", "pgwf_worker", "pgwf_client", "pgwf_reader", "pgwf_console"}
+FUNCTIONS = """
+select p.proname as name, p.provolatile as volatility, p.proconfig as settings, p.proargnames as arguments,
+  p.oid::regprocedure::text as signature, l.lanname as language
+from pg_proc as p
+join pg_language as l on l.oid = p.prolang
+where p.pronamespace = 'pgwf'::regnamespace
+order by 1
+"""
+
+
+def dump(dsn: str) -> set[tuple[Any, ...]]:
+    """Everything in the catalog that an installation makes, as comparable rows."""
+    with psycopg.connect(dsn) as conn:
+        return set(
+            conn.execute(
+                "select 'function', p.oid::regprocedure::text, md5(pg_get_functiondef(p.oid)) from pg_proc as p"
+                " where p.pronamespace::regnamespace::text like 'pgwf%'"
+                " union all"
+                " select 'column', a.attrelid::regclass::text || '.' || a.attname, format_type(a.atttypid, a.atttypmod)"
+                " from pg_attribute as a join pg_class as c on c.oid = a.attrelid"
+                " where c.relnamespace::regnamespace::text like 'pgwf%' and a.attnum > 0 and not a.attisdropped"
+                " union all"
+                " select 'constraint', conrelid::regclass || '.' || conname, pg_get_constraintdef(oid)"
+                " from pg_constraint where connamespace::regnamespace::text like 'pgwf%'"
+                " union all"
+                " select 'index', indexrelid::regclass::text, pg_get_indexdef(indexrelid) from pg_index as i"
+                " join pg_class as c on c.oid = i.indrelid where c.relnamespace::regnamespace::text like 'pgwf%'"
+                " union all"
+                " select 'view', viewname, definition from pg_views where schemaname like 'pgwf%'"
+            ).fetchall()
+        )
+
+
+def psql(dsn: str, file: Path) -> None:
+    program = shutil.which("psql", path=os.environ.get("PGWF_TEST_PG_BIN", "")) or shutil.which("psql")
+    if program is None:
+        pytest.skip("psql is not installed")
+    result = subprocess.run(
+        [program, "-X", "-q", "-d", dsn, "-f", str(file)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_install_script_of_psql_names_every_file_of_the_package_in_order() -> None:
+    named = re.findall(r"^\\ir pgwf_sql/(\S+)$", (SQL / "install.sql").read_text(), re.M)
+
+    assert named == re.findall(r"^-- (pgwf\S*/\S+\.sql)$", pgwf_sql.script(), re.M)
+
+
+def test_the_roles_script_of_psql_names_every_file_of_roles() -> None:
+    named = re.findall(r"^\\ir pgwf_sql/(\S+)$", (SQL / "roles.sql").read_text(), re.M)
+
+    assert named == re.findall(r"^-- (pgwf\S*/\S+\.sql)$", pgwf_sql.roles(), re.M)
+
+
+def test_psql_and_python_install_the_same_schema(own_database: str, empty_database: str) -> None:
+    psql(empty_database, SQL / "install.sql")
+
+    assert dump(empty_database) == dump(own_database)
+
+
+def test_installing_again_changes_no_setting_and_loses_nothing(own_database: str) -> None:
+    with psycopg.connect(own_database, autocommit=True) as conn:
+        pgwf = Leasing(conn)
+        pgwf.value("set_crash_concern_threshold", threshold=17)
+        conn.execute("select pgwf.set_trace(false), pgwf.set_notify(true)")
+        pgwf.submit("a")
+        pgwf.submit("live", "other")
+        pgwf.complete(pgwf.take())
+        before = dump(own_database)
+
+        pgwf_sql.install(conn)
+
+        assert dump(own_database) == before
+        assert pgwf.rows("select count(*) as count from pgwf.setting") == [{"count": 1}]
+        assert pgwf.value("crash_concern_threshold") == 17
+        assert (pgwf.value("is_trace_enabled"), pgwf.value("is_notify_enabled")) == (False, True)
+        assert (pgwf.status("a"), pgwf.status("live")) == ("completed", "READY")
+        assert conn.execute("show search_path").fetchone() == ('"$user", public',)
+
+
+def test_two_installers_at_once_both_succeed(empty_database: str) -> None:
+    errors: list[BaseException] = []
+
+    def install() -> None:
+        try:
+            with psycopg.connect(empty_database) as conn:
+                pgwf_sql.install(conn)
+        except BaseException as error:  # noqa: BLE001  reported by the assertion below
+            errors.append(error)
+
+    threads = [threading.Thread(target=install) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert errors == []
+    with psycopg.connect(empty_database) as conn:
+        assert pgwf_sql.schema_version(conn) == pgwf_sql.SCHEMA_VERSION
+
+
+def test_the_schema_version_is_known_only_after_installation(empty_database: str) -> None:
+    with psycopg.connect(empty_database, autocommit=True) as conn:
+        assert pgwf_sql.schema_version(conn) is None
+        pgwf_sql.install(conn)
+        assert pgwf_sql.schema_version(conn) == pgwf_sql.SCHEMA_VERSION == 1
+
+
+def test_a_newer_schema_is_left_alone(own_database: str) -> None:
+    with psycopg.connect(own_database, autocommit=True) as conn:
+        conn.execute("insert into pgwf.schema_version (version) values (99)")
+
+        with pytest.raises(pgwf_sql.SchemaVersionError, match="found version 99"):
+            pgwf_sql.install(conn)
+        with refused("WF090", "schema pgwf is at version 99"):
+            conn.execute(pgwf_sql.script().encode())
+
+
+def test_installation_needs_no_superuser(empty_database: str) -> None:
+    with psycopg.connect(empty_database, autocommit=True) as admin:
+        name = conninfo_to_dict(empty_database)["dbname"]
+        admin.execute(f'create role plain_{name} login password \'plain\'')  # type: ignore[arg-type]
+        admin.execute(f"grant create on database {name} to plain_{name}")  # type: ignore[arg-type]
+        try:
+            with psycopg.connect(make_conninfo(empty_database, user=f"plain_{name}", password="plain")) as conn:
+                pgwf_sql.install(conn)
+                assert Leasing(conn).submit("a")["job_id"] == "a"
+        finally:
+            admin.execute(f"drop owned by plain_{name}")  # type: ignore[arg-type]
+            admin.execute(f"drop role plain_{name}")  # type: ignore[arg-type]
+
+
+def test_every_entry_point_pins_its_search_path_and_helpers_have_an_underscore(own_database: str) -> None:
+    with psycopg.connect(own_database) as conn:
+        rows = Leasing(conn).rows(FUNCTIONS)
+
+    unpinned = [
+        row["signature"]
+        for row in rows
+        if not row["name"].startswith("_") and "search_path=pg_catalog, pg_temp" not in (row["settings"] or [])
+    ]
+    assert unpinned == []
+
+
+def test_functions_that_touch_hot_tables_pin_their_plans(own_database: str) -> None:
+    hot = re.compile(r"(from|join|update|into) pgwf\.(job|ready|lease|timer|parked|held|edge)\b")
+    with psycopg.connect(own_database) as conn:
+        rows = Leasing(conn).rows(
+            "select p.proname as name, p.proconfig as settings, p.prosrc as body from pg_proc as p"
+            " join pg_language as l on l.oid = p.prolang"
+            " where p.pronamespace = 'pgwf'::regnamespace and l.lanname = 'plpgsql'"
+        )
+
+    unpinned = [
+        row["name"]
+        for row in rows
+        if hot.search(row["body"]) and not any(setting.startswith("enable_seqscan=") for setting in row["settings"] or [])
+    ]
+    # These run rarely, from unpinned entry points, and may read tables whole.
+    assert set(unpinned) <= {"set_crash_concern_threshold", "limit_need", "_trim", "_room", "_number", "_drop_partitions"}
+
+
+def test_every_parameter_is_named_and_prefixed(own_database: str) -> None:
+    with psycopg.connect(own_database) as conn:
+        rows = Leasing(conn).rows(
+            "select p.oid::regprocedure::text as signature, name from pg_proc as p,"
+            " unnest(p.proargnames, p.proargmodes) as a(name, mode)"
+            " where p.pronamespace = 'pgwf'::regnamespace and coalesce(mode, 'i') in ('i', 'b', 'v')"
+        )
+
+    assert {row["name"] for row in rows if not row["name"].startswith("p_")} == {"enabled"}
+
+
+def test_every_function_named_without_underscore_is_in_the_reference(own_database: str) -> None:
+    text = (ROOT / "docs" / "sql-reference.md").read_text()
+    with psycopg.connect(own_database) as conn:
+        names = {row["name"] for row in Leasing(conn).rows(FUNCTIONS) if not row["name"].startswith("_")}
+
+    assert {name for name in names if f"`{name}(" not in text} == set()
+
+
+def test_every_sqlstate_raised_is_listed_and_every_listed_one_is_raised() -> None:
+    bodies = "\n".join(path.read_text() for path in sorted((SQL / "pgwf_sql" / "pgwf").glob("*.sql")))
+    header, _, code = bodies.partition("do $$")
+    listed = set(re.findall(r"^--   (WF\d{3})  ", header, re.M))
+
+    assert listed == set(re.findall(r"'(WF\d{3})'", code))
+    reference = (ROOT / "docs" / "sql-reference.md").read_text()
+    assert listed == set(re.findall(r"^\| `(WF\d{3})` \|", reference, re.M))
+
+
+@pytest.fixture
+def roles(own_database: str) -> str:
+    """The connection string of a database in which the roles are installed, twice."""
+    with psycopg.connect(own_database, autocommit=True) as conn:
+        for _ in range(2):
+            with conn.transaction():
+                conn.execute(pgwf_sql.roles().encode())
+    return own_database
+
+
+def as_role(dsn: str, role: str) -> psycopg.Connection[Any]:
+    return psycopg.connect(dsn, autocommit=True, options=f"-c role={role}")
+
+
+def test_each_role_can_do_its_part_without_rights_on_any_table(roles: str) -> None:
+    with (
+        as_role(roles, "pgwf_client") as client,
+        as_role(roles, "pgwf_worker") as worker,
+        as_role(roles, "pgwf_reader") as reader,
+        as_role(roles, "pgwf_console") as console,
+    ):
+        Leasing(client).submit("a", wait_for=[])
+        Leasing(client).submit("b", wait_for=["a"], singleton_key="K")
+        lease = Leasing(worker).take()
+        Leasing(worker).extend(lease)
+        assert Leasing(reader).status("b") == "PENDING_JOBS"
+        assert len(Leasing(reader).rows("select * from pgwf.jobs_friendly_status")) == 2
+        assert len(Leasing(reader).rows("select * from pgwf.jobs_trace")) == 4
+        Leasing(worker).complete(lease)
+        assert Leasing(reader).archived("a")["outcome"] == "completed"
+        Leasing(console).call("pause_need", need="python", worker_id="ops")
+        Leasing(console).value("set_crash_concern_threshold", threshold=3)
+        assert Leasing(console).broken() == []
+
+
+@pytest.mark.parametrize("role", sorted(ROLES - {"pgwf_owner"}))
+def test_no_role_but_the_owner_touches_tables_or_helpers(roles: str, role: str) -> None:
+    with as_role(roles, role) as conn:
+        for statement in (
+            "select * from pgwf.job",
+            "delete from pgwf.lease",
+            "update pgwf.setting set trace_enabled = false",
+            "insert into pgwf.trace (event_at, event_type, worker_id) values (now(), 'x', 'y')",
+            "select pgwf._end('{1}', 'completed', 'w', now())",
+            "select nextval('pgwf.pos')",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                conn.execute(statement)
+
+
+def test_a_client_cannot_take_work_and_a_worker_cannot_operate(roles: str) -> None:
+    with as_role(roles, "pgwf_client") as client, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        Leasing(client).get_work()
+    with as_role(roles, "pgwf_worker") as worker, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        Leasing(worker).call("pause_need", need="python", worker_id="w")

@@ -1,0 +1,309 @@
+"""Two sessions, both orders: registering a dependency against its end. Nobody waits for ever, nobody deadlocks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.pgwf.leasing import Leasing, held, job_ids
+from tests.pgwf.racing import Racer, outcome
+
+if TYPE_CHECKING:
+    from tests.support import Clock
+
+REGISTRANTS = ["submit_job", "submit_jobs", "reschedule_job", "reschedule_unheld_job"]
+ENDERS = ["complete_job", "complete_unheld_job", "cancel_job"]
+
+
+def prepare(pgwf: Leasing, registrant: str, ender: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Make a job `dep` that `ender` can end, and return the arguments of both calls; the waiter is called `kid`."""
+    pgwf.submit("dep", "dep")
+    end: dict[str, Any] = {"job_id": "dep", "worker_id": "w"}
+    if ender == "complete_job":
+        end |= {"lease_id": pgwf.take("dep")["lease_id"]}
+    register: dict[str, Any] = {"job_id": "kid", "worker_id": "w", "next_need": "kid", "wait_for": ["dep"]}
+    match registrant:
+        case "submit_jobs":
+            register = {"worker_id": "w", "job_ids": ["kid"], "next_needs": ["kid"], "wait_for": '[["dep"]]'}
+        case "reschedule_job":
+            pgwf.submit("kid", "kid")
+            register |= {"lease_id": pgwf.take("kid")["lease_id"]}
+        case "reschedule_unheld_job":
+            pgwf.submit("kid", "kid")
+    return register, end
+
+
+@pytest.mark.parametrize("registrant", REGISTRANTS)
+@pytest.mark.parametrize("ender", ENDERS)
+def test_whoever_ends_a_job_waits_for_a_registrant_in_flight_and_releases_it(
+    pgwf: Leasing, racers: tuple[Racer, Racer], registrant: str, ender: str
+) -> None:
+    register, end = prepare(pgwf, registrant, ender)
+    first, second = racers
+    first.begin()
+    first.call(registrant, **register)
+
+    ending = second.start_blocked(ender, **end)
+    first.commit()
+
+    assert isinstance(outcome(ending), list)
+    assert pgwf.status("kid") == "READY"
+    assert job_ids(pgwf.get_work("kid", limit=5)) == ["kid"]
+
+
+@pytest.mark.parametrize("registrant", REGISTRANTS)
+@pytest.mark.parametrize("ender", ENDERS)
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+def test_a_registrant_waits_for_whoever_ends_the_job_and_sees_the_end(
+    pgwf: Leasing, racers: tuple[Racer, Racer], registrant: str, ender: str, committed: bool
+) -> None:
+    register, end = prepare(pgwf, registrant, ender)
+    first, second = racers
+    first.begin()
+    first.call(ender, **end)
+
+    registering = second.start_blocked(registrant, **register)
+    if committed:
+        first.commit()
+    else:
+        first.rollback()
+
+    assert isinstance(outcome(registering), list)
+    assert pgwf.status("kid") == ("READY" if committed else "PENDING_JOBS")
+
+
+@pytest.mark.parametrize("registrant", REGISTRANTS)
+def test_a_registrant_waits_for_the_archiving_of_a_cancelled_job(
+    pgwf: Leasing, racers: tuple[Racer, Racer], registrant: str
+) -> None:
+    register, end = prepare(pgwf, registrant, "cancel_job")
+    pgwf.call("cancel_job", **end)
+    first, second = racers
+    first.begin()
+    assert first.call("sweep", worker_id="s") == [(1,)]
+
+    registering = second.start_blocked(registrant, **register)
+    first.commit()
+
+    assert isinstance(outcome(registering), list)
+    assert (pgwf.status("dep"), pgwf.status("kid")) == ("cancelled", "READY")
+
+
+@pytest.mark.parametrize("registrant", REGISTRANTS)
+def test_a_sweep_passes_over_a_job_somebody_is_about_to_wait_for(
+    pgwf: Leasing, racers: tuple[Racer, Racer], registrant: str
+) -> None:
+    register, end = prepare(pgwf, registrant, "cancel_job")
+    pgwf.call("cancel_job", **end)
+    first, second = racers
+    first.begin()
+    first.call(registrant, **register)
+
+    assert second.call("sweep", worker_id="s") == [(0,)]
+    first.commit()
+
+    assert pgwf.status("kid") == "READY"
+    assert pgwf.sweep() == 1
+
+
+def test_two_completers_of_one_waiter_release_it_once(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    for child in ("x", "y"):
+        pgwf.submit(child, "child")
+    pgwf.submit("waiter", wait_for=["x", "y"])
+    x, y = pgwf.get_work("child", limit=2)
+    first, second = racers
+    first.begin()
+    first.call("complete_job", **held(x))
+
+    completing = second.start_blocked("complete_job", **held(y))
+    first.commit()
+
+    assert outcome(completing) == [(True,)]
+    assert (pgwf.status("waiter"), pgwf.job("waiter")["wait_for"]) == ("READY", [])
+    assert job_ids(pgwf.get_work(limit=5)) == ["waiter"]
+
+
+@pytest.mark.parametrize("order", ["x first", "y first"])
+def test_completers_of_crossed_waiters_do_not_deadlock(
+    pgwf: Leasing, racers: tuple[Racer, Racer], order: str
+) -> None:
+    for child in ("x", "y"):
+        pgwf.submit(child, "child")
+    pgwf.submit("w1", wait_for=["x", "y"])
+    pgwf.submit("w2", wait_for=["y", "x"])
+    leases = pgwf.get_work("child", limit=2)
+    if order == "y first":
+        leases.reverse()
+    first, second = racers
+    first.begin()
+    first.call("complete_job", **held(leases[0]))
+
+    completing = second.start_blocked("complete_job", **held(leases[1]))
+    first.commit()
+
+    assert outcome(completing) == [(True,)]
+    assert job_ids(pgwf.get_work(limit=5)) == ["w1", "w2"]
+
+
+def test_a_waiter_cancelled_while_its_dependency_completes_is_archived(
+    pgwf: Leasing, racers: tuple[Racer, Racer]
+) -> None:
+    pgwf.submit("child", "child")
+    pgwf.submit("waiter", wait_for=["child"])
+    lease = pgwf.take("child")
+    first, second = racers
+    first.begin()
+    first.call("cancel_job", job_id="waiter", worker_id="op")
+
+    completing = second.start_blocked("complete_job", **held(lease))
+    first.commit()
+
+    assert outcome(completing) == [(True,)]
+    pgwf.sweep()
+    assert (pgwf.status("child"), pgwf.status("waiter")) == ("completed", "cancelled")
+
+
+def test_a_waiter_released_while_it_is_being_cancelled_is_archived(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    pgwf.submit("child", "child")
+    pgwf.submit("waiter", wait_for=["child"])
+    lease = pgwf.take("child")
+    first, second = racers
+    first.begin()
+    first.call("complete_job", **held(lease))
+
+    cancelling = second.start_blocked("cancel_job", job_id="waiter", worker_id="op")
+    first.commit()
+
+    assert isinstance(outcome(cancelling), list)
+    assert pgwf.get_work() == []
+    assert pgwf.status("waiter") == "cancelled"
+
+
+@pytest.mark.parametrize("first_name", ["A", "B"])
+def test_of_two_sessions_that_close_a_cycle_the_second_is_refused(
+    pgwf: Leasing, racers: tuple[Racer, Racer], first_name: str
+) -> None:
+    for name in "AB":
+        pgwf.submit(name)
+    leases = {lease["job_id"]: lease for lease in pgwf.get_work(limit=2)}
+    second_name = "B" if first_name == "A" else "A"
+    first, second = racers
+    first.begin()
+    first.call("reschedule_job", **held(leases[first_name]), next_need="python", wait_for=[second_name])
+
+    closing = second.start_blocked(
+        "reschedule_job", **held(leases[second_name]), next_need="python", wait_for=[first_name]
+    )
+    first.commit()
+
+    assert outcome(closing) == "WF012"
+    assert (pgwf.status(first_name), pgwf.status(second_name)) == ("PENDING_JOBS", "ACTIVE")
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_cycle_of_four_with_disjoint_row_locks_is_refused(
+    pgwf: Leasing, racers: tuple[Racer, Racer], swapped: bool
+) -> None:
+    """B waits for C, D for A. One session makes A wait for B, the other C for D: only the graph lock joins them."""
+    for name in "ABCD":
+        pgwf.submit(name)
+    leases = {lease["job_id"]: lease for lease in pgwf.get_work(limit=4)}
+    pgwf.reschedule(leases["B"], wait_for=["C"])
+    pgwf.reschedule(leases["D"], wait_for=["A"])
+    edges = [("A", "B"), ("C", "D")]
+    (waiter1, child1), (waiter2, child2) = reversed(edges) if swapped else edges
+    first, second = racers
+    first.begin()
+    first.call("reschedule_job", **held(leases[waiter1]), next_need="python", wait_for=[child1])
+
+    closing = second.start_blocked("reschedule_job", **held(leases[waiter2]), next_need="python", wait_for=[child2])
+    first.commit()
+
+    assert outcome(closing) == "WF012"
+    assert pgwf.status(waiter2) == "ACTIVE"
+
+
+def test_row_locks_are_taken_in_one_ordered_pass(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    """One call ends a and waits for y, the other ends y and waits for a: in two passes they would deadlock."""
+    a, y = (pgwf.submit(name)["n"] for name in ("a", "y"))
+    first, second = racers
+    first.begin()
+    first.session.run("select pgwf._lock_jobs(%s, %s)", [[a], [y]])
+
+    locking = second.session.start("select pgwf._lock_jobs(%s, %s)", [[y], [a]])
+    second.session.wait_blocked()
+    first.commit()
+
+    assert outcome(locking) == [([a, y],)]
+
+
+@pytest.mark.parametrize("waiter_first", [True, False], ids=["waiter number below", "waiter number above"])
+@pytest.mark.parametrize("way", ["archive", "cancel"])
+def test_ending_a_cancelled_waiter_never_waits_for_a_completion(
+    pgwf: Leasing, racers: tuple[Racer, Racer], waiter_first: bool, way: str
+) -> None:
+    """P waits for M and X, M waits for X. X completes and holds P and M; M goes away and must release P."""
+    names = ["P", "M", "X"] if waiter_first else ["X", "M", "P"]
+    for name in names:
+        pgwf.submit(name, name)
+    leases = {name: pgwf.take(name) for name in names}
+    pgwf.reschedule(leases["M"], "M", wait_for=["X"])
+    pgwf.reschedule(leases["P"], "P", wait_for=["M", "X"])
+    first, second = racers
+    if way == "archive":
+        pgwf.conn.execute("update pgwf.job set cancel_at = pgwf._now(), cancel_by = 'op' where job_id = 'M'")
+        first.begin()
+        first.call("complete_job", **held(leases["X"]))
+
+        second.call("sweep", worker_id="s")
+        first.commit()
+    else:
+        first.begin()
+        first.lock_job("M")
+        completing = second.start_blocked("complete_job", **held(leases["X"]))
+
+        first.call("cancel_job", job_id="M", worker_id="op")
+        first.commit()
+        assert outcome(completing) == [(True,)]
+
+    pgwf.sweep()
+    assert (pgwf.status("M"), pgwf.status("P"), pgwf.status("X")) == ("cancelled", "READY", "completed")
+
+
+def test_two_cancels_of_a_waiter_and_its_dependency_with_one_key_do_not_deadlock(
+    pgwf: Leasing, racers: tuple[Racer, Racer]
+) -> None:
+    pgwf.submit("A", singleton_key="K")
+    pgwf.submit("B", singleton_key="K", wait_for=["A"])
+    first, second = racers
+    second.begin()
+    second.lock_job("B")
+    first.begin()
+    first.call("cancel_job", job_id="A", worker_id="op")
+
+    cancelling = second.start_blocked("cancel_job", job_id="B", worker_id="op")
+    first.commit()
+    assert isinstance(outcome(cancelling), list)
+    second.commit()
+
+    pgwf.sweep()
+    assert (pgwf.status("A"), pgwf.status("B")) == ("cancelled", "cancelled")
+
+
+def test_a_busy_waiter_of_an_expired_job_is_released_by_the_next_sweep(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
+) -> None:
+    pgwf.submit("child", "child", expires_at=clock.now() + timedelta(seconds=1))
+    pgwf.submit("waiter", wait_for=["child"])
+    clock.advance(seconds=1)
+    first, second = racers
+    first.begin()
+    first.lock_job("waiter")
+
+    assert second.call("sweep", worker_id="s") == [(0,)]
+    first.commit()
+    assert pgwf.sweep() == 1
+
+    assert (pgwf.status("child"), pgwf.status("waiter")) == ("expired", "READY")

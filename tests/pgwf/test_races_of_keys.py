@@ -1,0 +1,234 @@
+"""Two sessions, both orders, on singleton keys: one holder at a time, no claim ever waits, nobody in line is forgotten."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.pgwf.leasing import Leasing, held, job_ids
+from tests.pgwf.racing import Racer, outcome
+
+if TYPE_CHECKING:
+    from tests.support import Clock
+
+
+def submit_keyed(pgwf: Leasing, *names: str, need: str = "python", key: str = "K") -> None:
+    for name in names:
+        pgwf.submit(name, need, singleton_key=key)
+
+
+def claim(*needs: str, limit: int = 5) -> dict[str, Any]:
+    return {"worker_id": "w", "worker_caps": list(needs or ("python",)), "limit_jobs": limit}
+
+
+def test_two_sessions_with_different_needs_lease_one_job_of_a_key(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    submit_keyed(pgwf, "a", need="a")
+    submit_keyed(pgwf, "b", need="b")
+    first, second = racers
+    first.begin()
+    second.begin()
+
+    (leased,) = first.call("get_work", **claim("a"))
+    assert second.call("get_work", **claim("b")) == []
+    first.commit()
+    second.commit()
+
+    pgwf.complete({"job_id": leased[0], "lease_id": leased[1]})
+    assert job_ids(pgwf.get_work("a", "b", limit=5)) == ["b"]
+
+
+ENDINGS: dict[str, dict[str, Any]] = {
+    "complete_job": {},
+    "release_job": {},
+    "reschedule_job": {"next_need": "python", "available_at": "2031-01-01"},
+    "change of key": {"next_need": "python", "singleton_key": "L"},
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_claim_does_not_wait_for_a_holder_that_is_giving_its_key_up(
+    pgwf: Leasing, racers: tuple[Racer, Racer], ending: str
+) -> None:
+    submit_keyed(pgwf, "holder", "next")
+    lease = pgwf.take()
+    function = "reschedule_job" if ending == "change of key" else ending
+    first, second = racers
+    first.begin()
+    first.call(function, **held(lease), **ENDINGS[ending])
+
+    assert second.call("get_work", **claim()) == []
+    first.commit()
+
+    assert "next" in job_ids(pgwf.get_work(limit=5))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_holder_that_gives_its_key_up_waits_for_a_claim_that_is_parking_on_it(
+    pgwf: Leasing, racers: tuple[Racer, Racer], ending: str
+) -> None:
+    submit_keyed(pgwf, "holder", "next")
+    lease = pgwf.take()
+    function = "reschedule_job" if ending == "change of key" else ending
+    first, second = racers
+    first.begin()
+    assert first.call("get_work", **claim()) == []
+
+    ending_call = second.start_blocked(function, **held(lease), **ENDINGS[ending])
+    first.commit()
+
+    assert isinstance(outcome(ending_call), list)
+    assert "next" in job_ids(pgwf.get_work(limit=5))
+
+
+def test_expiry_of_a_holder_passes_over_a_key_on_which_a_claim_is_parking(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
+) -> None:
+    submit_keyed(pgwf, "holder")
+    pgwf.take(seconds=60)
+    submit_keyed(pgwf, "next")
+    first, second = racers
+    first.begin()
+    assert first.call("get_work", **claim()) == []
+    clock.advance(seconds=60)
+
+    assert second.call("sweep", worker_id="s") == [(0,)]
+    first.commit()
+    assert pgwf.sweep() == 1
+
+    assert len(pgwf.get_work(limit=5)) == 1
+
+
+def test_crosswise_free_and_claim_of_two_keys_neither_waits_nor_deadlocks(
+    pgwf: Leasing, racers: tuple[Racer, Racer]
+) -> None:
+    submit_keyed(pgwf, "h1", key="K1")
+    submit_keyed(pgwf, "h2", key="K2")
+    h1, h2 = pgwf.get_work(limit=2)
+    submit_keyed(pgwf, "n2", need="b", key="K2")
+    submit_keyed(pgwf, "n1", need="c", key="K1")
+    first, second = racers
+    first.begin()
+    second.begin()
+    first.call("complete_job", **held(h1))
+    second.call("complete_job", **held(h2))
+
+    assert first.call("get_work", **claim("b")) == []
+    assert second.call("get_work", **claim("c")) == []
+    first.commit()
+    second.commit()
+
+    assert sorted(job_ids(pgwf.get_work("b", "c", limit=5))) == ["n1", "n2"]
+
+
+def test_a_claim_left_open_keeps_nobody_else_from_other_work(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    submit_keyed(pgwf, "a", "b")
+    pgwf.submit("free")
+    first, second = racers
+    first.begin()
+    first.call("get_work", **claim(limit=1))
+
+    assert [row[0] for row in second.call("get_work", **claim())] == ["free"]
+    first.rollback()
+
+    assert job_ids(pgwf.get_work(limit=5)) == ["a"]
+
+
+def test_submitting_and_moving_a_keyed_job_never_waits_for_its_key(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    submit_keyed(pgwf, "holder")
+    first, second = racers
+    first.begin()
+    first.call("get_work", **claim())
+
+    second.call("submit_job", job_id="b", worker_id="w", next_need="python", singleton_key="K")
+    second.call("submit_job", job_id="c", worker_id="w", next_need="python", singleton_key="K")
+    first.commit()
+
+    assert pgwf.get_work(limit=5) == []
+
+
+def test_cancelling_the_candidate_waits_for_a_claim_of_it(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    submit_keyed(pgwf, "a", "b")
+    first, second = racers
+    first.begin()
+    first.call("get_work", **claim(limit=1))
+
+    cancelling = second.start_blocked("cancel_job", job_id="a", worker_id="op")
+    first.commit()
+    assert isinstance(outcome(cancelling), list)
+
+    assert (pgwf.status("a"), pgwf.job("a")["cancel_requested"]) == ("ACTIVE", True)
+
+
+def test_a_claim_passes_over_a_candidate_that_is_being_cancelled(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    submit_keyed(pgwf, "a", "b")
+    first, second = racers
+    first.begin()
+    first.call("cancel_job", job_id="a", worker_id="op")
+
+    assert second.call("get_work", **claim()) == []
+    first.commit()
+
+    assert job_ids(pgwf.get_work(limit=5)) == ["b"]
+
+
+def test_parking_and_cancelling_the_parked_job_exclude_each_other(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    submit_keyed(pgwf, "holder", "b")
+    lease = pgwf.take()
+    first, second = racers
+    first.begin()
+    assert first.call("get_work", **claim()) == []
+
+    cancelling = second.start_blocked("cancel_job", job_id="b", worker_id="op")
+    first.commit()
+    assert isinstance(outcome(cancelling), list)
+
+    pgwf.complete(lease)
+    assert pgwf.get_work(limit=5) == []
+
+
+def test_an_expired_candidate_with_a_busy_key_is_archived_later(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
+) -> None:
+    pgwf.submit("short", singleton_key="K", expires_at=clock.now() + timedelta(seconds=1))
+    pgwf.submit("waiter", "other", wait_for=["short"])
+    submit_keyed(pgwf, "next", need="b")
+    clock.advance(seconds=1)
+    first, second = racers
+    first.begin()
+    assert [row[0] for row in first.call("get_work", **claim("b"))] == ["next"]
+
+    assert second.call("sweep", worker_id="s") == [(0,)]
+    first.commit()
+    pgwf.sweep()
+
+    assert (pgwf.status("short"), pgwf.status("waiter")) == ("expired", "READY")
+
+
+def test_ten_thousand_jobs_on_one_busy_key_are_parked_once_each(pgwf: Leasing) -> None:
+    """The claim that looks for free work behind them stays cheap: parked rows are not met again."""
+    pgwf.conn.execute("select pgwf.set_trace(false)")
+    submit_keyed(pgwf, "holder")
+    lease = pgwf.take()
+    ids = [f"j{i}" for i in range(10_000)]
+    pgwf.call(
+        "submit_jobs",
+        worker_id="w",
+        job_ids=ids,
+        next_needs=["python"] * len(ids),
+        singleton_keys=["K"] * len(ids),
+    )
+    pgwf.submit("free")
+
+    rows: list[dict[str, Any]] = []
+    for _ in range(60):
+        rows = pgwf.get_work(limit=100)
+        if rows:
+            break
+
+    assert job_ids(rows) == ["free"]
+    assert pgwf.rows("select count(*) as count from pgwf.parked") == [{"count": 10_000}]
+    pgwf.complete(lease)
+    assert pgwf.rows("select count(*) as count from pgwf.parked") == [{"count": 9_999}]
+    assert len(pgwf.get_work(limit=100)) == 1

@@ -1,0 +1,335 @@
+"""Two sessions, both orders, on leases: the row decides, once, and whoever comes second sees the decision."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.pgwf.leasing import Leasing, held, job_ids
+from tests.pgwf.racing import Racer, outcome
+
+if TYPE_CHECKING:
+    from tests.support import Clock
+
+CLAIM: dict[str, Any] = {"worker_id": "w", "worker_caps": ["python"], "limit_jobs": 5}
+HOLDERS: dict[str, dict[str, Any]] = {
+    "extend_lease": {},
+    "complete_job": {},
+    "reschedule_job": {"next_need": "python"},
+    "release_job": {},
+}
+
+
+@pytest.mark.parametrize("function", HOLDERS)
+def test_a_sweep_passes_over_a_lease_whose_holder_is_calling(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], function: str
+) -> None:
+    pgwf.submit("a")
+    lease = pgwf.take(seconds=60)
+    clock.advance(seconds=60)
+    first, second = racers
+    first.begin()
+    first.call(function, **held(lease), **HOLDERS[function])
+
+    assert second.call("sweep", worker_id="s") == [(0,)]
+    first.commit()
+
+    assert pgwf.status("a") == {"extend_lease": "ACTIVE", "complete_job": "completed"}.get(function, "READY")
+    if function == "extend_lease":
+        assert pgwf.sweep() == 0
+
+
+@pytest.mark.parametrize("function", HOLDERS)
+def test_a_late_call_waits_for_the_sweep_and_finds_its_lease_lost(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], function: str
+) -> None:
+    pgwf.submit("a")
+    lease = pgwf.take(seconds=60)
+    clock.advance(seconds=60)
+    first, second = racers
+    first.begin()
+    assert first.call("sweep", worker_id="s") == [(1,)]
+
+    calling = second.start_blocked(function, **held(lease), **HOLDERS[function])
+    first.commit()
+
+    assert outcome(calling) == "WF002"
+    assert (pgwf.status("a"), pgwf.job("a")["lease_expiration_count"]) == ("READY", 1)
+
+
+@pytest.mark.parametrize("function", HOLDERS)
+def test_a_late_call_goes_through_when_the_sweep_is_rolled_back(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], function: str
+) -> None:
+    pgwf.submit("a")
+    lease = pgwf.take(seconds=60)
+    clock.advance(seconds=60)
+    first, second = racers
+    first.begin()
+    first.call("sweep", worker_id="s")
+
+    calling = second.start_blocked(function, **held(lease), **HOLDERS[function])
+    first.rollback()
+
+    assert isinstance(outcome(calling), list)
+
+
+def test_the_same_call_sent_twice_takes_effect_once(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    pgwf.submit("a")
+    lease = pgwf.take()
+    first, second = racers
+    first.begin()
+    first.call("complete_job", **held(lease))
+
+    again = second.start_blocked("complete_job", **held(lease))
+    first.commit()
+
+    assert outcome(again) == "WF002"
+
+
+def test_a_cancel_waits_for_a_claim_in_flight_and_sees_its_lease(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    pgwf.submit("a")
+    first, second = racers
+    first.begin()
+    (row,) = first.call("get_work", **CLAIM)
+
+    cancelling = second.start_blocked("cancel_job", job_id="a", worker_id="op")
+    first.commit()
+
+    assert isinstance(outcome(cancelling), list)
+    assert pgwf.status("a") == "ACTIVE"
+    assert pgwf.complete({"job_id": "a", "lease_id": row[1]})
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+def test_a_claim_passes_over_a_job_that_is_being_cancelled(
+    pgwf: Leasing, racers: tuple[Racer, Racer], committed: bool
+) -> None:
+    pgwf.submit("a")
+    first, second = racers
+    first.begin()
+    first.call("cancel_job", job_id="a", worker_id="op")
+
+    assert second.call("get_work", **CLAIM) == []
+    if committed:
+        first.commit()
+    else:
+        first.rollback()
+
+    assert job_ids(pgwf.get_work()) == ([] if committed else ["a"])
+
+
+@pytest.mark.parametrize("function", ["complete_job", "reschedule_job", "release_job"])
+def test_a_cancel_waits_for_its_holders_call_and_sees_what_it_did(
+    pgwf: Leasing, racers: tuple[Racer, Racer], function: str
+) -> None:
+    pgwf.submit("a")
+    lease = pgwf.take()
+    first, second = racers
+    first.begin()
+    first.call(function, **held(lease), **HOLDERS[function])
+
+    cancelling = second.start_blocked("cancel_job", job_id="a", worker_id="op")
+    first.commit()
+
+    if function == "complete_job":
+        assert outcome(cancelling) == "WF010"
+    else:
+        assert isinstance(outcome(cancelling), list)
+        assert (pgwf.status("a"), pgwf.get_work()) == ("CANCELLED", [])
+
+
+@pytest.mark.parametrize(
+    ("function", "result"), [("complete_job", "completed"), ("reschedule_job", "WF003"), ("release_job", "cancelled")]
+)
+def test_a_holders_call_waits_for_a_cancel_and_sees_it(
+    pgwf: Leasing, racers: tuple[Racer, Racer], function: str, result: str
+) -> None:
+    pgwf.submit("a")
+    lease = pgwf.take()
+    first, second = racers
+    first.begin()
+    first.call("cancel_job", job_id="a", worker_id="op")
+
+    calling = second.start_blocked(function, **held(lease), **HOLDERS[function])
+    first.commit()
+
+    if result.startswith("WF"):
+        assert outcome(calling) == result
+        assert pgwf.status("a") == "ACTIVE"
+    else:
+        assert isinstance(outcome(calling), list)
+        assert pgwf.status("a") == result
+
+
+UNHELD: dict[str, dict[str, Any]] = {
+    "complete_unheld_job": {},
+    "reschedule_unheld_job": {"next_need": "gpu"},
+    "lease_job": {},
+    "set_priority": {"priority": 1},
+}
+
+
+@pytest.mark.parametrize("function", UNHELD)
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+def test_an_unheld_call_waits_for_a_claim_in_flight(
+    pgwf: Leasing, racers: tuple[Racer, Racer], function: str, committed: bool
+) -> None:
+    pgwf.submit("a")
+    first, second = racers
+    first.begin()
+    first.call("get_work", **CLAIM)
+
+    calling = second.start_blocked(function, job_id="a", worker_id="op", **UNHELD[function])
+    if committed:
+        first.commit()
+    else:
+        first.rollback()
+
+    if committed and function != "set_priority":
+        assert outcome(calling) == "WF005"
+        assert pgwf.status("a") == "ACTIVE"
+    else:
+        assert isinstance(outcome(calling), list)
+
+
+@pytest.mark.parametrize("function", UNHELD)
+def test_a_claim_passes_over_a_job_in_an_unheld_call(
+    pgwf: Leasing, racers: tuple[Racer, Racer], function: str
+) -> None:
+    pgwf.submit("a")
+    first, second = racers
+    first.begin()
+    first.call(function, job_id="a", worker_id="op", **UNHELD[function])
+
+    assert second.call("get_work", **CLAIM) == []
+    first.commit()
+
+
+@pytest.mark.parametrize("function", ["cancel_job", "wake_jobs"])
+def test_a_call_that_meets_a_timer_being_promoted_follows_it(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], function: str
+) -> None:
+    """The call looks at a time before the timer is due; the sweep that promotes it, after."""
+    pgwf.submit("a", available_at=clock.now() + timedelta(seconds=1))
+    clock.advance(seconds=1)
+    first, second = racers
+    first.begin()
+    assert first.call("sweep", worker_id="s") == [(1,)]
+    clock.advance(seconds=-1)
+
+    arguments: dict[str, Any] = {"job_ids": ["a"]} if function == "wake_jobs" else {"job_id": "a"}
+    calling = second.start_blocked(function, worker_id="op", **arguments)
+    clock.advance(seconds=1)
+    first.commit()
+
+    assert isinstance(outcome(calling), list)
+    assert job_ids(pgwf.get_work(limit=5)) == ([] if function == "cancel_job" else ["a"])
+
+
+def test_a_sweep_passes_over_a_timer_somebody_is_taking(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
+) -> None:
+    pgwf.submit("a", available_at=clock.now() + timedelta(seconds=1))
+    first, second = racers
+    first.begin()
+    first.call("wake_jobs", worker_id="op", job_ids=["a"])
+    clock.advance(seconds=1)
+
+    assert second.call("sweep", worker_id="s") == [(0,)]
+    first.commit()
+
+    assert job_ids(pgwf.get_work(limit=5)) == ["a"]
+
+
+def test_two_workers_never_lease_the_same_job(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    for i in range(10):
+        pgwf.submit(f"j{i}")
+    first, second = racers
+    first.begin()
+    second.begin()
+
+    one = {row[0] for row in first.call("get_work", **(CLAIM | {"limit_jobs": 1}))}
+    other = {row[0] for row in second.call("get_work", **CLAIM)}
+    first.commit()
+    second.commit()
+
+    assert (len(one), len(other), one & other) == (1, 5, set())
+
+
+def test_an_open_claim_locks_only_what_it_hands_out(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    for i in range(10):
+        pgwf.submit(f"j{i}")
+    leases = pgwf.get_work(limit=2)
+    first, second = racers
+    first.begin()
+    first.call("get_work", **(CLAIM | {"limit_jobs": 1}))
+
+    second.call("extend_lease", **held(leases[0]))
+    second.call("complete_job", **held(leases[1]))
+    second.call("cancel_job", job_id="j9", worker_id="op")
+    assert len(second.call("get_work", **(CLAIM | {"limit_jobs": 10}))) == 6
+    first.commit()
+
+
+def test_a_second_sweeper_leaves_at_once(pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]) -> None:
+    pgwf.submit("a", available_at=clock.now() + timedelta(seconds=1))
+    clock.advance(seconds=1)
+    first, second = racers
+    first.begin()
+    assert first.call("sweep", worker_id="s1") == [(1,)]
+
+    assert second.call("sweep", worker_id="s2") == [(0,)]
+    first.rollback()
+
+    assert job_ids(pgwf.get_work()) == ["a"]
+
+
+def test_archive_cancelled_jobs_waits_for_a_sweep(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    pgwf.submit("a")
+    pgwf.cancel("a")
+    first, second = racers
+    first.begin()
+    assert first.call("sweep", worker_id="s1") == [(1,)]
+
+    archiving = second.start_blocked("archive_cancelled_jobs", worker_id="op")
+    first.rollback()
+
+    assert outcome(archiving) == [(1,)]
+
+
+def test_a_threshold_waits_for_a_lapse_in_flight_and_decides_after_it(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
+) -> None:
+    pgwf.value("set_crash_concern_threshold", threshold=1)
+    pgwf.submit("a")
+    for _ in range(2):
+        pgwf.take(seconds=1)
+        clock.advance(seconds=1)
+    first, second = racers
+    first.begin()
+    assert first.call("sweep", worker_id="s") == [(1,)]
+
+    raising = second.start_blocked("set_crash_concern_threshold", threshold=9)
+    first.commit()
+
+    assert outcome(raising) == [(9,)]
+    assert job_ids(pgwf.get_work()) == ["a"]
+
+
+def test_a_lapse_is_left_for_later_while_the_threshold_changes(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
+) -> None:
+    pgwf.submit("a")
+    pgwf.take(seconds=1)
+    clock.advance(seconds=1)
+    first, second = racers
+    first.begin()
+    first.call("set_crash_concern_threshold", threshold=1)
+
+    assert second.call("sweep", worker_id="s") == [(0,)]
+    first.commit()
+
+    assert pgwf.sweep() == 1
