@@ -2,12 +2,11 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-import msgspec
 import psycopg
 from msgspec import Struct
 
@@ -22,14 +21,17 @@ from pgwf_sdk._errors import (
     RunNotFoundError,
     RunTerminatedError,
 )
+from pgwf_sdk.ops._filters import RunFilter
 from pgwf_sdk.ops._rows import FINAL_STATUSES, STATUSES, RunSummary, TaskSummary
+from pgwf_sdk.ops._statements import run_statement, runs_statement, tasks_statement
 from pgwf_sql.database import Row, Statement, message_of, read_nothing, read_value
 
 R = TypeVar("R")
 S = TypeVar("S", bound=Struct)
 
-LIST_COUNT_MAX = 1000
-"""Rows one `list` gives at most."""
+TASK_STATES = ("open", "claimed", "decided", "expired", "cancelled")
+"""Every state a human task can have."""
+_JSON_NULL = b"null"
 _POLL_SECONDS_MIN = 1.0
 _POLL_SECONDS_MAX = 5.0
 _POLL_GROWTH = 1.5
@@ -100,13 +102,15 @@ def start(
 
 def run_summary(run_id: str) -> Statement[RunSummary]:
     """One run as it is now."""
+    statement = run_statement(run_id)
 
     def read(rows: Sequence[Row]) -> RunSummary:
-        if not rows:
+        found = statement.read(rows)
+        if found is None:
             raise RunNotFoundError(f"no run {run_id!r}; `client.list()` shows which there are")
-        return _as(RunSummary, rows[0])
+        return found
 
-    return Statement("sdk_run", {"run_id": run_id}, read, is_repeatable=True)
+    return Statement(statement.query, statement.parameters, read, is_repeatable=True)
 
 
 def runs(
@@ -119,20 +123,15 @@ def runs(
     limit: int,
 ) -> Statement[tuple[RunSummary, ...]]:
     """Runs, newest first."""
-    if not 1 <= limit <= LIST_COUNT_MAX:
-        raise ValueError(f"limit is {limit}, expected 1 to {LIST_COUNT_MAX}; use `before` to go on")
-    unknown = sorted(set(statuses) - set(STATUSES))
-    if unknown:
-        raise ValueError(f"no status is called {unknown[0]!r}; they are {', '.join(STATUSES)}")
-    parameters = {
-        "statuses": list(statuses) or None,
-        "workflow": workflow,
-        "need": need,
-        "parent_run_id": parent_run_id,
-        "before": before,
-        "limit": limit,
-    }
-    return Statement("sdk_runs", parameters, _read_all(RunSummary), is_repeatable=True)
+    _require_known("status", statuses, STATUSES)
+    chosen = RunFilter(
+        statuses=tuple(statuses),
+        workflows=() if workflow is None else (workflow,),
+        needs=() if need is None else (need,),
+        parent=parent_run_id,
+    )
+    page = runs_statement(chosen, before=before, limit=limit)
+    return Statement(page.query, page.parameters, lambda rows: page.read(rows).runs, is_repeatable=True)
 
 
 def ending(run_id: str) -> Statement[Ending]:
@@ -180,12 +179,14 @@ def retry(run_id: str, *, by: str) -> Statement[Started]:
     return Statement("sdk_retry_run", {"run_id": run_id, "by": by}, _read_retried, is_repeatable=True)
 
 
-def tasks(*, need: str | None, state: str | None, run_id: str | None, limit: int) -> Statement[tuple[TaskSummary, ...]]:
+def tasks(
+    *, need: str | None, states: Collection[str], holder: str | None, limit: int
+) -> Statement[tuple[TaskSummary, ...]]:
     """Human tasks, those due first on top."""
-    if not 1 <= limit <= LIST_COUNT_MAX:
-        raise ValueError(f"limit is {limit}, expected 1 to {LIST_COUNT_MAX}")
-    parameters = {"need": need, "state": state, "run_id": run_id, "limit": limit}
-    return Statement("sdk_tasks", parameters, _read_all(TaskSummary), is_repeatable=True)
+    _require_known("state", states, TASK_STATES)
+    return tasks_statement(
+        states=tuple(states) or None, need=need, holder=holder, is_overdue=False, run_n=None, limit=limit
+    )
 
 
 def claim_task(task_id: str, *, by: str, duration: timedelta) -> Statement[datetime]:
@@ -200,8 +201,8 @@ def release_task(task_id: str, *, by: str) -> Statement[None]:
 
 
 def decide_task(task_id: str, value: object, *, by: str) -> Statement[None]:
-    """Decide a claimed task."""
-    payload, encoding = _serial.encode(value, None)
+    """Decide a task."""
+    payload, encoding = (_JSON_NULL, ENCODING_JSON) if value is None else _serial.encode(value, None)
     parameters = {"task_id": task_id, "by": by, "payload": payload, "encoding": encoding}
     return Statement("sdk_decide_task", parameters, read_nothing)
 
@@ -270,10 +271,8 @@ def _read_retried(rows: Sequence[Row]) -> Started:
     return Started(**rows[0], created=True)
 
 
-def _as(kind: type[S], row: Row) -> S:
-    in_utc = {column: value.astimezone(UTC) if isinstance(value, datetime) else value for column, value in row.items()}
-    return msgspec.convert(in_utc, kind)
-
-
-def _read_all(kind: type[S]) -> Callable[[Sequence[Row]], tuple[S, ...]]:
-    return lambda rows: tuple(_as(kind, row) for row in rows)
+def _require_known(what: str, given: Collection[str], known: Collection[str]) -> None:
+    # A string is a collection of strings, one for each of its letters.
+    unknown = [given] if isinstance(given, str) else sorted(set(given) - set(known))
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no list of what a {what} can be: {', '.join(known)}")

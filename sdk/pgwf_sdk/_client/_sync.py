@@ -260,10 +260,18 @@ class HumanTasks:
         self._name = name
 
     def list(
-        self, *, need: str | None = None, state: str | None = "open", run_id: str | None = None, limit: int = 100
+        self,
+        *,
+        need: str | None = None,
+        states: Collection[str] = ("open",),
+        holder: str | None = None,
+        limit: int = 100,
     ) -> tuple[TaskSummary, ...]:
-        """Tasks, the one due first on top; `state` is open, claimed, decided, expired or cancelled (None: any)."""
-        return self._database.run(_calls.tasks(need=need, state=state, run_id=run_id, limit=limit))
+        """Tasks, the one due first on top, at most `limit` (up to 1000); no `states`: whatever state they are in.
+
+        States: open, claimed, decided, expired, cancelled.
+        """
+        return self._database.run(_calls.tasks(need=need, states=states, holder=holder, limit=limit))
 
     def claim(self, task_id: str, *, by: str | None = None, duration: timedelta = CLAIM_DURATION) -> datetime:
         """Take a task: nobody else decides it until the returned time. Claiming one's own again prolongs it.
