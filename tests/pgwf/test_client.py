@@ -3,7 +3,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from threading import Thread
 from typing import Any
 
 import psycopg
@@ -30,17 +29,12 @@ from pgwf import (
     LeaseSpentError,
     NewJob,
     Reschedule,
-    UnknownDependencyError,
 )
 from pgwf._errors import ERROR_BY_SQLSTATE
-from pgwf._job import Outlook
-from pgwf._wakeup import Vigil
-from pgwf_sdk.embedded import EmbeddedServer
 from pgwf_sql import script
+from tests.pgwf.clients import CAPS, WORKER, asleep, submit, take
 from tests.support import Clock, Session, wait_until
 
-WORKER = "worker-1"
-CAPS = ["python"]
 MINUTE = timedelta(minutes=1)
 
 
@@ -48,15 +42,6 @@ MINUTE = timedelta(minutes=1)
 def client(dsn: str) -> Iterator[Client]:
     with Client(dsn) as client:
         yield client
-
-
-def submit(client: Client, job_id: str = "job-1", **options: Any) -> None:
-    client.submit_job(job_id=job_id, worker_id="shop", next_need=options.pop("next_need", "python"), **options)
-
-
-def take(client: Client, **options: Any) -> Lease:
-    (lease,) = client.get_work(worker_id=options.pop("worker_id", WORKER), worker_caps=CAPS, **options)
-    return lease
 
 
 def test_a_submitted_job_is_leased_and_completed(client: Client) -> None:
@@ -151,60 +136,6 @@ def test_a_batch_that_meets_a_locked_row_leaves_that_one_out(client: Client, ses
     assert [outcome.status for outcome in outcomes] == ["busy", "ok"]
 
 
-@pytest.mark.parametrize("call", ["complete", "reschedule", "release"])
-def test_a_lease_that_was_given_back_is_spent(client: Client, call: str) -> None:
-    submit(client)
-    lease = take(client)
-    arguments: dict[str, dict[str, Any]] = {
-        "complete": {},
-        "reschedule": {"next_need": "gpu"},
-        "release": {"error": "no disk", "delay_seconds": 5},
-    }
-    getattr(lease, call)(**arguments[call])
-
-    assert lease.is_spent
-    for again in (lease.complete, lease.extend, lease.release, lambda: lease.reschedule(next_need="gpu")):
-        with pytest.raises(LeaseSpentError, match=f"job job-1.*{call}"):
-            again()
-    with pytest.raises(LeaseSpentError), lease.keep_alive():
-        pass
-
-
-def test_a_lost_lease_says_so_once_and_is_spent(client: Client, clock: Clock) -> None:
-    submit(client)
-    lease = take(client, lease_seconds=60)
-    clock.advance(timedelta(minutes=2))
-    client.sweep(worker_id=WORKER)
-    again = take(client, worker_id="worker-2")
-
-    with pytest.raises(LeaseLostError, match="job-1"):
-        lease.complete()
-
-    with pytest.raises(LeaseSpentError, match="its loss"):
-        lease.extend()
-    assert again.lease_no == 2
-    again.complete()
-
-
-def test_an_extended_lease_ends_later(client: Client) -> None:
-    submit(client)
-    lease = take(client, lease_seconds=10)
-    before = lease.lease_expires_at
-
-    assert lease.extend(additional_seconds=600) == lease.lease_expires_at > before
-
-
-def test_the_loser_of_a_failed_call_keeps_its_lease(client: Client) -> None:
-    submit(client)
-    lease = take(client)
-
-    with pytest.raises(UnknownDependencyError, match="nobody"):
-        lease.reschedule(next_need="python", wait_for=["nobody"])
-
-    assert not lease.is_spent
-    lease.complete()
-
-
 def test_each_refusal_has_its_own_error(client: Client, db: psycopg.Connection[Any]) -> None:
     submit(client, "live")
     submit(client, "over")
@@ -253,16 +184,6 @@ def test_a_call_on_a_connection_of_the_caller_is_undone_with_its_transaction(
         lease.complete(connection=db)
     with pytest.raises(JobFinishedError):
         submit(client)
-
-
-def test_the_first_canceller_is_kept(client: Client) -> None:
-    submit(client)
-
-    client.cancel_job(job_id="job-1", worker_id="ann", reason="typo")
-    again = client.cancel_job(job_id="job-1", worker_id="bob")
-
-    assert (again.cancelled_by, again.cancel_reason) == ("ann", "typo")
-    assert client.archive_cancelled_jobs(worker_id=WORKER) + client.sweep(worker_id=WORKER) >= 1
 
 
 def test_settings_read_back_as_they_were_set(client: Client) -> None:
@@ -343,173 +264,6 @@ def test_priority_decides_who_is_next(client: Client) -> None:
     client.set_priority(job_id="late", worker_id=WORKER, priority=1)
 
     assert take(client).job_id == "late"
-
-
-def asleep(db: psycopg.Connection[Any]) -> Callable[[], bool]:
-    return lambda: db.execute("select count(*) > 0 from pgwf.sleeper").fetchone() == (True,)
-
-
-def awaiting(client: Client, **options: Any) -> tuple[Thread, list[Lease]]:
-    found: list[Lease] = []
-    waiter = Thread(target=lambda: found.extend(client.await_work(worker_id=WORKER, worker_caps=CAPS, **options)))
-    waiter.start()
-    return waiter, found
-
-
-def test_a_waiting_worker_is_woken_by_a_submission(client: Client, db: psycopg.Connection[Any]) -> None:
-    waiter, found = awaiting(client, poll=10 * MINUTE)
-    wait_until(asleep(db), "the worker asleep")
-
-    submit(client)
-    waiter.join(20)
-
-    assert [lease.job_id for lease in found] == ["job-1"]
-    assert not asleep(db)()
-
-
-def test_a_waiting_worker_wakes_for_a_timer_that_nobody_announces(client: Client, db: psycopg.Connection[Any]) -> None:
-    submit(client, available_at=datetime.now(UTC) + timedelta(milliseconds=300))
-    db.execute("set pgwf.notify = off")
-
-    found = client.await_work(worker_id=WORKER, worker_caps=CAPS, poll=10 * MINUTE, timeout=MINUTE)
-
-    assert [lease.job_id for lease in found] == ["job-1"]
-
-
-def test_a_waiting_worker_finds_by_polling_what_was_not_announced(client: Client, db: psycopg.Connection[Any]) -> None:
-    waiter, found = awaiting(client, poll=timedelta(milliseconds=50))
-    wait_until(asleep(db), "the worker asleep")
-    db.execute("set pgwf.notify = off")
-
-    db.execute("select pgwf.submit_job('job-1', 'shop', 'python')")
-    waiter.join(20)
-
-    assert [lease.job_id for lease in found] == ["job-1"]
-
-
-def test_waiting_for_work_ends_with_nothing_after_the_timeout(client: Client, db: psycopg.Connection[Any]) -> None:
-    assert client.await_work(worker_id=WORKER, worker_caps=CAPS, timeout=timedelta(milliseconds=20)) == ()
-    assert not asleep(db)()
-
-
-def test_a_worker_dozes_while_an_older_transaction_may_still_bring_work(
-    client: Client, session: Callable[[], Session], db: psycopg.Connection[Any]
-) -> None:
-    older = session()
-    older.run("begin")
-    older.run("select pgwf.submit_job('job-1', 'shop', 'python')")
-    waiter, found = awaiting(client, poll=10 * MINUTE)
-    wait_until(asleep(db), "the worker asleep")
-
-    older.run("commit")
-    waiter.join(20)
-
-    assert [lease.job_id for lease in found] == ["job-1"]
-
-
-def test_a_vigil_sleeps_until_whatever_comes_first() -> None:
-    def pause(*, is_seen: bool, wakeup_seconds: float | None, poll: float = 5.0) -> float | None:
-        vigil = Vigil(timeout=MINUTE, poll=timedelta(seconds=poll))
-        return vigil.pause_seconds(Outlook(is_seen_by_all=is_seen, wakeup_seconds=wakeup_seconds))
-
-    assert pause(is_seen=True, wakeup_seconds=None) == 5.0
-    assert pause(is_seen=True, wakeup_seconds=2.0) == 2.0
-    assert pause(is_seen=False, wakeup_seconds=2.0) == 0.005
-    assert pause(is_seen=True, wakeup_seconds=-1.0) == 0.005
-    assert (
-        Vigil(timeout=timedelta(0), poll=MINUTE).pause_seconds(Outlook(is_seen_by_all=True, wakeup_seconds=None))
-        is None
-    )
-
-
-def test_a_lease_is_kept_alive_while_its_holder_works(client: Client, db: psycopg.Connection[Any]) -> None:
-    submit(client)
-    lease = take(client, lease_seconds=1)
-
-    with lease.keep_alive(lease_seconds=1):
-        wait_until(
-            lambda: until(db) > lease.lease_expires_at + timedelta(seconds=1), "extended beyond twice its length"
-        )
-
-    assert not lease.lost.is_set()
-    lease.complete()
-
-
-def until(db: psycopg.Connection[Any]) -> datetime:
-    row = db.execute("select until from pgwf.lease").fetchone()
-    assert row is not None
-    value: datetime = row[0]
-    return value
-
-
-def test_the_holder_of_a_kept_lease_is_told_when_it_is_lost(client: Client, db: psycopg.Connection[Any]) -> None:
-    submit(client)
-    lease = take(client, lease_seconds=60)
-
-    with lease.keep_alive(lease_seconds=0.3):
-        db.execute("delete from pgwf.lease")
-
-        assert lease.lost.wait(20)
-
-
-def test_the_holder_of_a_kept_lease_is_told_when_its_job_is_cancelled(client: Client) -> None:
-    submit(client)
-    lease = take(client, lease_seconds=60)
-
-    with lease.keep_alive(lease_seconds=0.3):
-        client.cancel_job(job_id="job-1", worker_id="ann")
-
-        assert lease.cancelled.wait(20)
-    assert not lease.lost.is_set()
-    lease.complete()
-
-
-def test_the_holder_is_told_when_the_database_cannot_be_reached_for_the_length_of_the_lease(
-    client: Client, db: psycopg.Connection[Any], server: EmbeddedServer
-) -> None:
-    submit(client)
-    lease = take(client, lease_seconds=60)
-    name = db.info.dbname
-
-    with psycopg.connect(server.dsn, autocommit=True) as admin, lease.keep_alive(lease_seconds=0.6):
-        admin.execute(f'alter database "{name}" allow_connections false'.encode())
-        admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
-
-        assert lease.lost.wait(20)
-        admin.execute(f'alter database "{name}" allow_connections true'.encode())
-
-
-def test_a_kept_lease_survives_a_lost_connection(client: Client, db: psycopg.Connection[Any]) -> None:
-    submit(client)
-    lease = take(client, lease_seconds=1)
-    keeper = """from pg_stat_activity
-        where datname = current_database() and query like '%extend_leases%' and pid <> pg_backend_pid()"""
-
-    with lease.keep_alive(lease_seconds=1.5):
-        wait_until(lambda: db.execute(f"select pid {keeper}".encode()).rowcount, "an extension")
-        db.execute(f"select pg_terminate_backend(pid) {keeper}".encode())
-        seen = until(db)
-        wait_until(lambda: until(db) > seen or lease.lost.is_set(), "the next extension")
-
-    assert not lease.lost.is_set()
-    lease.complete()
-
-
-def test_completing_at_once_after_keeping_alive_is_safe(client: Client) -> None:
-    for i in range(20):
-        submit(client, f"job-{i}")
-        lease = take(client)
-        with lease.keep_alive():
-            lease.complete()
-
-
-def test_closing_the_client_stops_keeping_leases_alive(dsn: str) -> None:
-    client = Client(dsn)
-    submit(client)
-    lease = take(client)
-
-    with lease.keep_alive():
-        client.close()
 
 
 def test_the_async_client_does_the_same(dsn: str, db: psycopg.Connection[Any]) -> None:

@@ -1,0 +1,27 @@
+"""What the tests of the Python clients share."""
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+
+from pgwf import (
+    Client,
+    Lease,
+)
+
+WORKER = "worker-1"
+CAPS = ["python"]
+
+
+def submit(client: Client, job_id: str = "job-1", **options: Any) -> None:
+    client.submit_job(job_id=job_id, worker_id="shop", next_need=options.pop("next_need", "python"), **options)
+
+
+def take(client: Client, **options: Any) -> Lease:
+    (lease,) = client.get_work(worker_id=options.pop("worker_id", WORKER), worker_caps=CAPS, **options)
+    return lease
+
+
+def asleep(db: psycopg.Connection[Any]) -> Callable[[], bool]:
+    return lambda: db.execute("select count(*) > 0 from pgwf.sleeper").fetchone() == (True,)

@@ -1,0 +1,97 @@
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from threading import Thread
+from typing import Any
+
+import psycopg
+import pytest
+
+from pgwf import (
+    Client,
+    Lease,
+)
+from pgwf._job import Outlook
+from pgwf._wakeup import Vigil
+from tests.pgwf.clients import CAPS, WORKER, asleep, submit
+from tests.support import Session, wait_until
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def client(dsn: str) -> Iterator[Client]:
+    with Client(dsn) as client:
+        yield client
+
+
+def awaiting(client: Client, **options: Any) -> tuple[Thread, list[Lease]]:
+    found: list[Lease] = []
+    waiter = Thread(target=lambda: found.extend(client.await_work(worker_id=WORKER, worker_caps=CAPS, **options)))
+    waiter.start()
+    return waiter, found
+
+
+def test_a_waiting_worker_is_woken_by_a_submission(client: Client, db: psycopg.Connection[Any]) -> None:
+    waiter, found = awaiting(client, poll=10 * MINUTE)
+    wait_until(asleep(db), "the worker asleep")
+
+    submit(client)
+    waiter.join(20)
+
+    assert [lease.job_id for lease in found] == ["job-1"]
+    assert not asleep(db)()
+
+
+def test_a_waiting_worker_wakes_for_a_timer_that_nobody_announces(client: Client, db: psycopg.Connection[Any]) -> None:
+    submit(client, available_at=datetime.now(UTC) + timedelta(milliseconds=300))
+    db.execute("set pgwf.notify = off")
+
+    found = client.await_work(worker_id=WORKER, worker_caps=CAPS, poll=10 * MINUTE, timeout=MINUTE)
+
+    assert [lease.job_id for lease in found] == ["job-1"]
+
+
+def test_a_waiting_worker_finds_by_polling_what_was_not_announced(client: Client, db: psycopg.Connection[Any]) -> None:
+    waiter, found = awaiting(client, poll=timedelta(milliseconds=50))
+    wait_until(asleep(db), "the worker asleep")
+    db.execute("set pgwf.notify = off")
+
+    db.execute("select pgwf.submit_job('job-1', 'shop', 'python')")
+    waiter.join(20)
+
+    assert [lease.job_id for lease in found] == ["job-1"]
+
+
+def test_waiting_for_work_ends_with_nothing_after_the_timeout(client: Client, db: psycopg.Connection[Any]) -> None:
+    assert client.await_work(worker_id=WORKER, worker_caps=CAPS, timeout=timedelta(milliseconds=20)) == ()
+    assert not asleep(db)()
+
+
+def test_a_worker_dozes_while_an_older_transaction_may_still_bring_work(
+    client: Client, session: Callable[[], Session], db: psycopg.Connection[Any]
+) -> None:
+    older = session()
+    older.run("begin")
+    older.run("select pgwf.submit_job('job-1', 'shop', 'python')")
+    waiter, found = awaiting(client, poll=10 * MINUTE)
+    wait_until(asleep(db), "the worker asleep")
+
+    older.run("commit")
+    waiter.join(20)
+
+    assert [lease.job_id for lease in found] == ["job-1"]
+
+
+def test_a_vigil_sleeps_until_whatever_comes_first() -> None:
+    def pause(*, is_seen: bool, wakeup_seconds: float | None, poll: float = 5.0) -> float | None:
+        vigil = Vigil(timeout=MINUTE, poll=timedelta(seconds=poll))
+        return vigil.pause_seconds(Outlook(is_seen_by_all=is_seen, wakeup_seconds=wakeup_seconds))
+
+    assert pause(is_seen=True, wakeup_seconds=None) == 5.0
+    assert pause(is_seen=True, wakeup_seconds=2.0) == 2.0
+    assert pause(is_seen=False, wakeup_seconds=2.0) == 0.005
+    assert pause(is_seen=True, wakeup_seconds=-1.0) == 0.005
+    assert (
+        Vigil(timeout=timedelta(0), poll=MINUTE).pause_seconds(Outlook(is_seen_by_all=True, wakeup_seconds=None))
+        is None
+    )
