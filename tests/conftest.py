@@ -7,8 +7,6 @@ The suite runs on the embedded server; PGWF_TEST_PG_BIN names the programs of an
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +15,7 @@ import psycopg
 import pytest
 
 from pgwf_sdk.embedded import EmbeddedServer
-from tests.support import Clock, Connect, Databases, Session
+from tests.support import Clock, Connect, Databases, Session, short_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,16 +26,11 @@ SETTINGS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "of
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
-        # Short, because the path of a Unix socket is; and open, because the server may run as another account.
-        home = Path(tempfile.mkdtemp(prefix="pgwf-", dir="/tmp"))
-        home.chmod(0o755)
-        os.environ[HOME_VARIABLE] = str(home)
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
-        shutil.rmtree(os.environ.pop(HOME_VARIABLE), ignore_errors=True)
+    if hasattr(config, "workerinput"):
+        return
+    cleanup = ExitStack()
+    os.environ[HOME_VARIABLE] = str(cleanup.enter_context(short_folder()))
+    config.add_cleanup(cleanup.close)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from pgwf_sdk import embedded
 from pgwf_sdk.embedded import EmbeddedServer
 from pgwf_sdk.embedded._account import run_as, server_account
 from pgwf_sdk.embedded._binaries import reachable_binaries
-from tests.support import wait_until
+from tests.support import short_folder, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -80,16 +79,14 @@ class Client:
 @pytest.fixture
 def home() -> Iterator[Path]:
     """A home of the test's own, with a short path; whatever still runs in it at the end is a failure."""
-    home = Path(tempfile.mkdtemp(prefix="pgwf-", dir="/tmp"))
-    home.chmod(0o755)
-    try:
-        yield home
-        wait_until(lambda: not running(home), f"nothing runs in {home}")
-    finally:
-        for pid in running(home):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        shutil.rmtree(home)
+    with short_folder() as home:
+        try:
+            yield home
+            wait_until(lambda: not running(home), f"nothing runs in {home}")
+        finally:
+            for pid in running(home):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture
