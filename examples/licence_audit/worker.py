@@ -17,7 +17,7 @@ from examples.licence_audit.workflow import audit, audit_one
 from pgwf_sdk import Client, Worker
 
 LEASE = timedelta(seconds=5)
-CONCURRENCY = 4  # Small, so that two workers share even a small audit.
+CONCURRENCY = 2  # Small, so that two workers share even a small audit.
 
 
 def main(name: str, capability: str) -> None:
