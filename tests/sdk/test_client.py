@@ -29,6 +29,7 @@ from pgwf_sdk._errors import (
 )
 from pgwf_sdk._failure import describe
 from pgwf_sdk._serial import encode
+from pgwf_sdk.embedded import EmbeddedServer
 from pgwf_sql import script
 from pgwf_sql.database import SchemaOutdatedError
 from tests.support import wait_until
@@ -298,6 +299,29 @@ def test_a_connection_the_server_closed_is_replaced_without_an_error(
     assert run.status() == "ready"
 
 
+def test_a_wait_outlasts_an_outage_of_the_database(
+    client: Client, db: psycopg.Connection[Any], server: EmbeddedServer
+) -> None:
+    run = client.start(checkout("17"))
+    results: list[Receipt] = []
+    waiter = Thread(target=lambda: results.append(run.result(MINUTE)))
+    waiter.start()
+    wait_until(lambda: db.execute("select count(*) = 1 from pgwf.sleeper").fetchone() == (True,), "the waiter asleep")
+    name = db.info.dbname
+
+    with psycopg.connect(server.dsn, autocommit=True) as admin:
+        admin.execute(f'alter database "{name}" allow_connections false'.encode())
+        admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
+        with pytest.raises(psycopg.OperationalError):
+            run.status()
+        admin.execute(f'alter database "{name}" allow_connections true'.encode())
+    with psycopg.connect(db.info.dsn, password=db.info.password, autocommit=True) as again:
+        complete(again, Receipt("17", 0))
+    waiter.join()
+
+    assert results == [Receipt("17", 0)]
+
+
 def test_a_signal_with_a_known_dedup_id_is_sent_once(client: Client, db: psycopg.Connection[Any]) -> None:
     run = client.start(checkout("17"))
 
@@ -339,7 +363,7 @@ def test_a_task_that_does_not_exist_is_an_error_with_its_id(client: Client) -> N
         client.human.decide("t-1", True)
 
 
-def test_a_database_without_the_schema_is_refused_with_the_command_to_run(server: Any) -> None:
+def test_a_database_without_the_schema_is_refused_with_the_command_to_run(server: EmbeddedServer) -> None:
     with Client(server.dsn) as client, pytest.raises(SchemaOutdatedError, match="pgwf migrate") as refused:
         client.list()
 

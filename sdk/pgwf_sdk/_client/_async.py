@@ -245,13 +245,18 @@ class AsyncRun(Generic[R_co]):
         channels = await self._database.run(_calls.watch(self.n, listener=listener))
         try:
             async with self._listener.hear(channels) as bell:
-                while not (seen := await self._database.run(_calls.ending(self.run_id))).is_final:
-                    pause_seconds = patience.pause_seconds(seen)
+                while True:
+                    try:
+                        seen = await self._database.run(_calls.ending(self.run_id))
+                        if seen.is_final:
+                            return seen
+                        pause_seconds = patience.pause_seconds(seen)
+                    except psycopg.OperationalError as error:
+                        pause_seconds = patience.pause_seconds_after(error)
                     with suppress(TimeoutError):
                         async with asyncio.timeout(pause_seconds):
                             await bell.wait()
                     bell.clear()
-                return seen
         finally:
             # A row that stays behind costs one empty notification; it must not hide why the wait ended.
             with suppress(psycopg.Error):

@@ -229,15 +229,26 @@ class Patience:
 
     def pause_seconds(self, seen: Ending) -> float:
         """How long to wait at most before looking again. ResultTimeoutError when the time is over."""
-        left_seconds = self._end - time.monotonic()
-        if left_seconds <= 0:
+        if self._left_seconds() <= 0:
             raise ResultTimeoutError(
                 f"run {self._run_id} is {seen.status} after {self._timeout}, expected it to be over; it goes on: "
                 f"ask again later, or see why with `pgwf show {self._run_id}`",
                 run_id=self._run_id,
                 status=seen.status,
             )
-        pause_seconds = min(self._pause_seconds, left_seconds)
+        return self._next_pause_seconds()
+
+    def pause_seconds_after(self, error: psycopg.OperationalError) -> float:
+        """The same after a look that failed: a restart or failover ends, the run goes on. `error` when it does not."""
+        if self._left_seconds() <= 0:
+            raise error
+        return self._next_pause_seconds()
+
+    def _left_seconds(self) -> float:
+        return self._end - time.monotonic()
+
+    def _next_pause_seconds(self) -> float:
+        pause_seconds = min(self._pause_seconds, max(0.0, self._left_seconds()))
         self._pause_seconds = min(self._pause_seconds * _POLL_GROWTH, _POLL_SECONDS_MAX)
         return pause_seconds
 

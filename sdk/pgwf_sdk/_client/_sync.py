@@ -242,10 +242,16 @@ class Run(Generic[R_co]):
         channels = self._database.run(_calls.watch(self.n, listener=listener))
         try:
             with self._listener.hear(channels) as bell:
-                while not (seen := self._database.run(_calls.ending(self.run_id))).is_final:
-                    bell.wait(patience.pause_seconds(seen))
+                while True:
+                    try:
+                        seen = self._database.run(_calls.ending(self.run_id))
+                        if seen.is_final:
+                            return seen
+                        pause_seconds = patience.pause_seconds(seen)
+                    except psycopg.OperationalError as error:
+                        pause_seconds = patience.pause_seconds_after(error)
+                    bell.wait(pause_seconds)
                     bell.clear()
-                return seen
         finally:
             # A row that stays behind costs one empty notification; it must not hide why the wait ended.
             with suppress(psycopg.Error):
