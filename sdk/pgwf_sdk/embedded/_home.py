@@ -97,9 +97,7 @@ class Home:
         found, wanted = folder.lstat(), account.uid if account else os.geteuid()
         # The name below the temporary folder can be guessed, so somebody else may have made it first.
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != wanted or found.st_mode & 0o077:
-            raise HomeError(
-                self.path, f"the folder for its socket, {folder}, belongs to or is open to somebody else"
-            )
+            raise HomeError(self.path, f"the folder for its socket, {folder}, belongs to or is open to somebody else")
         return folder
 
 

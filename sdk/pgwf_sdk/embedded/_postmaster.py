@@ -51,9 +51,7 @@ class Postmaster:
         if not self.is_process(pid):
             return None
         # The file grows line by line while the server starts: line 5 is its socket's folder, line 8 its state.
-        return Status(
-            pid, len(lines) >= 8 and lines[7].strip() == "ready", lines[4] if len(lines) >= 5 else ""
-        )
+        return Status(pid, len(lines) >= 8 and lines[7].strip() == "ready", lines[4] if len(lines) >= 5 else "")
 
     def is_process(self, pid: int) -> bool:
         """Return whether process `pid` is a live postgres that was started for this data directory."""
@@ -104,9 +102,7 @@ class Postmaster:
         pids: list[int] = []
         for entry in PROC.glob("[0-9]*"):
             try:
-                if os.readlink(entry / "cwd") == str(self.data) and os.readlink(entry / "exe").endswith(
-                    "/postgres"
-                ):
+                if os.readlink(entry / "cwd") == str(self.data) and os.readlink(entry / "exe").endswith("/postgres"):
                     pids.append(int(entry.name))
             except OSError:
                 continue

@@ -72,9 +72,7 @@ class EmbeddedServer:
     def dsn(self) -> str:
         """The connection string of the superuser to database postgres. RuntimeError: not started."""
         if self._dsn is None:
-            raise RuntimeError(
-                f"embedded server in {self.home}: not started; call start() or use it in a with block"
-            )
+            raise RuntimeError(f"embedded server in {self.home}: not started; call start() or use it in a with block")
         return self._dsn
 
     def start(self) -> str:
@@ -165,9 +163,7 @@ class EmbeddedServer:
     def _initialise(self, binaries: Path, account: Account | None) -> None:
         """Make the data directory under another name, then rename it: what is called data is always complete."""
         for remains in self.home.glob("initialising-*"):
-            shutil.rmtree(
-                remains, ignore_errors=True
-            )  # what is still being written there goes at a later start
+            shutil.rmtree(remains, ignore_errors=True)  # what is still being written there goes at a later start
         unfinished = Path(tempfile.mkdtemp(prefix="initialising-", dir=self.home))
         make_folder(unfinished, 0o700, account)
         options = [
@@ -180,9 +176,7 @@ class EmbeddedServer:
         ]
         made = run_as(account, [binaries / "initdb", "-D", unfinished, *options])
         if made.returncode != 0:
-            raise StartError(
-                f"initdb in {self.home} ended with code {made.returncode}: {made.stderr.strip()}"
-            )
+            raise StartError(f"initdb in {self.home} ended with code {made.returncode}: {made.stderr.strip()}")
         unfinished.rename(self._home.data)
 
     def _write_settings(self, major: int, socket_folder: Path) -> None:
