@@ -84,3 +84,33 @@ begin
   perform pgwf._bring_up(p_keys);
 end
 $$;
+
+-- L6 by try: of leased jobs, those that hold no key or whose key this transaction has locked now.
+create or replace function pgwf._try_keys(p_n bigint[])
+returns bigint[]
+language plpgsql
+volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+  v_keys text[];
+begin
+  select array_agg(k.singleton_key)
+  into v_keys
+  from (
+    select l.singleton_key, pg_try_advisory_xact_lock(pgwf._key_lock(l.singleton_key)) as locked
+    from pgwf.lease as l
+    where l.n = any (p_n)
+      and l.singleton_key is not null
+    offset 0
+  ) as k
+  where k.locked;
+  return array(
+    select l.n
+    from pgwf.lease as l
+    where l.n = any (p_n)
+      and (l.singleton_key is null or l.singleton_key = any (v_keys))
+    order by l.n);
+end
+$$;

@@ -91,6 +91,9 @@ begin
   into v_status
   from unnest(v_status, p_needs, p_singleton_keys) with ordinality as s(status, need, singleton_key, ord);
   v_status := pgwf._depend(v_items, v_status, p_wait_ords, p_wait_ids, p_busy_ok);
+  if p_busy_ok then
+    v_status := pgwf._leave_busy_keys(v_items, v_status);
+  end if;
 
   select array_agg(i.n) into v_ok from unnest(v_items, v_status) as i(n, status) where i.status = 'ok';
   if v_ok is not null then
@@ -180,6 +183,26 @@ begin
     end if;
   end loop;
   return v_status;
+end
+$$;
+
+-- L6 by try: items whose key somebody else is moving become 'busy', and their new edges go.
+create or replace function pgwf._leave_busy_keys(p_items bigint[], p_status text[])
+returns text[]
+language plpgsql
+volatile
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+  v_ok bigint[] := array(select i.n from unnest(p_items, p_status) as i(n, status) where i.status = 'ok');
+  v_mine bigint[] := pgwf._try_keys(v_ok);
+begin
+  delete from pgwf.edge as e where e.waiter = any (v_ok) and e.waiter <> all (v_mine);
+  return array(
+    select case when i.status = 'ok' and i.n <> all (v_mine) then 'busy' else i.status end
+    from unnest(p_items, p_status) with ordinality as i(n, status, ord)
+    order by i.ord);
 end
 $$;
 

@@ -124,39 +124,12 @@ set enable_bitmapscan = off
 as $$
 declare
   v_mine bigint[];
-  v_waiters bigint[];
-  v_keys text[];
 begin
   select coalesce(array_agg(q.n), '{}')
   into v_mine
   from (select j.n from pgwf.job as j where j.n = any (p_n) order by j.n for update skip locked) as q;
-  select array_agg(q.n)
-  into v_waiters
-  from (
-    select j.n
-    from pgwf.job as j
-    where j.n in (select e.waiter from pgwf.edge as e where e.child = any (v_mine))
-    order by j.n
-    for no key update skip locked
-  ) as q;
-  select array_agg(k.singleton_key)
-  into v_keys
-  from (
-    select l.singleton_key, pg_try_advisory_xact_lock(pgwf._key_lock(l.singleton_key)) as locked
-    from pgwf.lease as l
-    where l.n = any (v_mine)
-      and l.singleton_key is not null
-    offset 0
-  ) as k
-  where k.locked;
-  return coalesce((
-    select array_agg(l.n order by l.n)
-    from pgwf.lease as l
-    where l.n = any (v_mine)
-      and (l.singleton_key is null or l.singleton_key = any (v_keys))
-      and not exists (
-        select from pgwf.edge as e where e.child = l.n and e.waiter <> all (coalesce(v_waiters, '{}')))
-  ), '{}');
+  v_mine := coalesce(pgwf._with_free_waiters(v_mine), '{}');
+  return pgwf._try_keys(v_mine);
 end
 $$;
 

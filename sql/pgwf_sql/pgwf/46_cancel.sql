@@ -112,38 +112,6 @@ begin
 end
 $$;
 
--- L5 by try: of jobs whose rows the caller holds, those whose waiters are all locked by this transaction now.
-create or replace function pgwf._with_free_waiters(p_n bigint[])
-returns bigint[]
-language plpgsql
-volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
-as $$
-declare
-  v_waiters bigint[];
-begin
-  if p_n is null or not exists (select from pgwf.edge as e where e.child = any (p_n)) then
-    return p_n;
-  end if;
-  select array_agg(q.n)
-  into v_waiters
-  from (
-    select j.n
-    from pgwf.job as j
-    where j.n in (select e.waiter from pgwf.edge as e where e.child = any (p_n))
-    order by j.n
-    for no key update skip locked
-  ) as q;
-  return (
-    select array_agg(i.n)
-    from unnest(p_n) as i(n)
-    where not exists (
-      select from pgwf.edge as e where e.child = i.n and e.waiter <> all (coalesce(v_waiters, '{}'))));
-end
-$$;
-
 -- Archive up to p_limit cancelled jobs that nobody holds, and release who waits for them. Returns how many. Jobs whose row
 -- or waiters are locked by others stay for the next time. Sweeps do this too; nobody has to call it.
 -- Locks: waits for a running sweep, then for nothing. Errors: 23502, WF001, WF020. Wakes workers for released waiters.

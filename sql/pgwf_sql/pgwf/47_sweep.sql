@@ -52,25 +52,15 @@ begin
   select array_agg(q.n)
   into v_ended
   from (select j.n from pgwf.job as j where j.n = any (v_ended) order by j.n for no key update skip locked) as q;
-  select array_agg(k.singleton_key)
-  into v_keys
-  from (
-    select l.singleton_key, pg_try_advisory_xact_lock(pgwf._key_lock(l.singleton_key)) as locked
-    from pgwf.lease as l
-    where l.n = any (v_ended)
-      and l.singleton_key is not null
-    offset 0
-  ) as k
-  where k.locked;
   if v_ended is null then
     return '{}';
   end if;
+  v_ended := pgwf._try_keys(v_ended);
 
   with ended as materialized (
     delete from pgwf.lease as l
     where l.n = any (v_ended)
       and l.until <= p_now
-      and (l.singleton_key is null or l.singleton_key = any (v_keys))
     returning l.n, l.lease_no, l.worker_id, l.until, l.need, l.singleton_key, l.capped, l.counted
   ), counted as (
     update pgwf.job as j
