@@ -1,0 +1,52 @@
+"""Two calls at once, in a forced order: the second waits for a lock of the first, which then commits or rolls back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, LiteralString, cast
+
+import psycopg
+
+from tests.sdk.sql.hand import ADVANCE, STATUS_COLUMN
+
+if TYPE_CHECKING:
+    from tests.sdk.sql.hand import Hand, Item
+    from tests.support import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A statement and what of its rows is its answer."""
+
+    statement: LiteralString
+    parameters: Any = None
+    column: int = 0
+
+    def answer(self, rows: list[tuple[Any, ...]]) -> list[Any]:
+        return [row[self.column] for row in rows]
+
+
+def advance(hand: Hand, *items: Item, slots: int = 0) -> Call:
+    """What `hand` would say; answered by statuses."""
+    return Call(ADVANCE, hand.parameters(*items, slots=slots), STATUS_COLUMN)
+
+
+def act(function: LiteralString, *arguments: Any) -> Call:
+    """A call of a function of pgwf_sdk; answered by its value."""
+    marks = cast("LiteralString", ", ".join(["%s"] * len(arguments)))
+    return Call(f"select pgwf_sdk.{function}({marks})", arguments)
+
+
+def race(sessions: tuple[Session, Session], first: Call, second: Call, *, end: LiteralString = "commit") -> tuple[Any, Any]:
+    """Let `second` wait for `first` until that has ended. The answers of both; an error's SQLSTATE in place of one."""
+    one, two = sessions
+    one.run("begin")
+    answer = first.answer(one.run(first.statement, first.parameters))
+    waiting = two.start(second.statement, second.parameters)
+    two.wait_blocked()
+    one.run(end)
+    try:
+        other = second.answer(waiting.result())
+    except psycopg.Error as error:
+        return answer, error.sqlstate
+    return answer, other
