@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Sampler
 from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode
+
 from pgwf_journal import Entry, Kind, Phase
 from pgwf_sdk._failure import describe
 from pgwf_sdk._telemetry import RunTrace, Telemetry
