@@ -4,6 +4,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Final
 
+from pgwf_sql._queries import query
+
 if TYPE_CHECKING:
     from typing import Any
 
@@ -50,10 +52,10 @@ def roles() -> str:
 
 def schema_version(conn: "Connection[Any]") -> int | None:
     """The version of the schema installed in this database, None if there is none."""
-    row = conn.execute("select pg_catalog.to_regclass('pgwf.schema_version') is not null").fetchone()
+    row = conn.execute(query("pgwf_is_installed").encode()).fetchone()
     if row is None or not row[0]:
         return None
-    row = conn.execute("select pgwf.schema_version()").fetchone()
+    row = conn.execute(query("pgwf_schema_version").encode()).fetchone()
     return None if row is None else row[0]
 
 

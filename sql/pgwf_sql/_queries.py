@@ -14,7 +14,7 @@ class UnknownQueryError(KeyError):
         self.name = name
 
     def __str__(self) -> str:
-        return f"query {self.name!r}: no file queries/{self.name}.sql in pgwf_sql; queries are named by file, without suffix"
+        return f"query {self.name!r}: pgwf_sql has no queries/{self.name}.sql; a query is named by its file, less .sql"
 
 
 @lru_cache(maxsize=QUERIES_CACHED_MAX)
