@@ -49,10 +49,10 @@ class TaskOpening(TypedDict):
 
 
 class TaskClosing(TypedDict):
-    """A human task whose time is over; it is closed with an item."""
+    """A human task whose time is over, or whose answer nobody waits for any more; it is closed with an item."""
 
     key: str
-    close: Literal["expired"]
+    close: Literal["expired", "cancelled"]
 
 
 class AttemptNote(TypedDict):

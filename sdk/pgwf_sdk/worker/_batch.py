@@ -26,7 +26,7 @@ class Batch:
     by_deadline: list[Wait] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.drafts or self.consumed or self.attempts)
+        return bool(self.drafts or self.consumed or self.attempts or self.tasks)
 
     def add(self, resolution: Resolution) -> None:
         """Take over what the inbox and the clock resolved."""
@@ -42,6 +42,14 @@ class Batch:
         self.children[:0] = other.children
         self.tasks[:0] = other.tasks
         self.attempts[:0] = other.attempts
+
+    def forget(self, key: str) -> bool:
+        """Take out what was going to be said about a call. True when it was to be opened."""
+        is_unopened = any(one.entry.key == key and one.entry.phase is Phase.OPENED for one in self.drafts)
+        self.drafts = [one for one in self.drafts if one.entry.key != key or one.entry.call == 0]
+        self.children = [child for child in self.children if child.key != key]
+        self.tasks = [task for task in self.tasks if task["key"] != key]
+        return is_unopened
 
     def forget_decisions(self) -> None:
         """Take out what only the clock had decided."""

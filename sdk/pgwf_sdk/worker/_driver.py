@@ -42,6 +42,7 @@ from pgwf_sdk.worker._advance import (
     Disposition,
     Item,
     ItemAnswer,
+    TaskClosing,
 )
 from pgwf_sdk.worker._batch import Batch
 from pgwf_sdk.worker._engine import Engine
@@ -219,7 +220,7 @@ class Driver:
             case RecordValue(payload=payload, encoding=encoding):
                 self._batch.drafts.append(draft(command.id, Phase.COMPLETED, payload, encoding))
             case Abandon():
-                self._abandon(command.id.key)
+                self._abandon(command.id)
             case StartTimer() | AwaitSignal() | StartChild() | OpenHuman():
                 self._waits.open(command)
 
@@ -260,14 +261,16 @@ class Driver:
             AttemptNote(key=key, no=number, next_seconds=pause.total_seconds(), error=result.envelope.decode())
         )
 
-    def _abandon(self, key: str) -> None:
-        self._waits.close(key)
+    def _abandon(self, call: CallId) -> None:
+        key = call.key
+        is_unopened = self._batch.forget(key)
+        if self._waits.close(key) and call.kind is Kind.HUMAN and not is_unopened:
+            self._batch.tasks.append(TaskClosing(key=key, close="cancelled"))
         self._retries.pop(key, None)
         self._hops.pop(key, None)
         self._starting.pop(key, None)
         if (attempt := self._running.pop(key, None)) is not None:
             attempt.drop()
-        self._batch.drafts = [one for one in self._batch.drafts if one.entry.key != key or one.entry.call == 0]
 
     # -- what is said next ----------------------------------------------------------------------------------------
 

@@ -1,0 +1,297 @@
+"""Runs on real workers at the edges: limits, times, control from outside, code that changed."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pgwf_sdk import (
+    AsyncContext,
+    Client,
+    Context,
+    RetryPolicy,
+    RunCancelledError,
+    RunConflictError,
+    RunFailedError,
+    StepTimeoutError,
+    WaitTimeoutError,
+    step,
+    workflow,
+)
+from tests.support import Clock, wait_until
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+    from tests.sdk.worker.conftest import StartWorker
+
+SOON = timedelta(seconds=30)
+
+
+@step
+def double(x: int) -> int:
+    return 2 * x
+
+
+@workflow
+def two_waits(ctx: Context) -> str:
+    return ctx.wait_signal("first", str) + ctx.wait_signal("second", str)
+
+
+def is_waiting(client: Client, run_id: str) -> bool:
+    return client.get(run_id).status() == "waiting"
+
+
+def test_a_paused_run_takes_no_notice_of_signals_until_it_is_resumed(
+    client: Client, start_worker: StartWorker, db: Connection[Any]
+) -> None:
+    start_worker(two_waits)
+    run = client.start(two_waits(), run_id="p")
+    wait_until(lambda: is_waiting(client, "p"), "the run waits")
+
+    assert client.pause("p") == "paused"
+    client.signal("p", "first", "a")
+    client.signal("p", "second", "b")
+    assert db.execute("select count(*) from pgwf_sdk.inbox").fetchone() == (2,)
+    assert client.get("p").status() == "paused"
+    assert client.resume("p") == "resumed"
+
+    assert run.result(timeout=SOON) == "ab"
+
+
+def test_a_run_that_is_not_done_by_its_deadline_is_cancelled(client: Client, start_worker: StartWorker) -> None:
+    start_worker(two_waits)
+
+    run = client.start(two_waits(), deadline=datetime.now(UTC) + timedelta(seconds=1))
+
+    with pytest.raises(RunCancelledError):
+        run.result(timeout=SOON)
+
+
+def test_a_step_that_takes_too_long_is_a_timeout_in_the_workflow(client: Client, start_worker: StartWorker) -> None:
+    @step(timeout=timedelta(milliseconds=50), retry=RetryPolicy(max_attempts=1))
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    @workflow
+    def patient(ctx: Context) -> str:
+        try:
+            ctx.step(slow)
+        except StepTimeoutError as error:
+            return str(error)
+        return "?"
+
+    start_worker(patient)
+
+    assert "did not end within 0.05 s" in client.start(patient()).result(timeout=SOON)
+
+
+def test_a_long_pause_between_attempts_is_waited_for_in_the_database(
+    client: Client, start_worker: StartWorker, clock: Clock, db: Connection[Any]
+) -> None:
+    tries: list[int] = []
+
+    @step(retry=RetryPolicy(max_attempts=2, initial=timedelta(hours=24), max_interval=timedelta(hours=24)))
+    def fails_once() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise OSError("not yet")
+        return "done"
+
+    @workflow
+    def retried(ctx: Context) -> str:
+        return ctx.step(fails_once)
+
+    start_worker(retried)
+    run = client.start(retried(), run_id="r")
+    wait_until(lambda: tries and is_waiting(client, "r"), "the run is parked")
+    assert db.execute("select no, key from pgwf_sdk.attempt").fetchall() == [(1, "/step:fails_once#1")]
+
+    clock.advance(days=2)
+
+    assert run.result(timeout=SOON) == "done"
+    assert db.execute("select count(*) from pgwf_sdk.attempt").fetchone() == (0,)
+
+
+def test_a_question_nobody_answers_in_time_is_closed_and_the_run_goes_on(
+    client: Client, start_worker: StartWorker, clock: Clock, db: Connection[Any]
+) -> None:
+    @workflow
+    def asking(ctx: Context) -> str:
+        try:
+            return ctx.human("sure", "?", str, need="human.any", expires=timedelta(hours=1)).value
+        except WaitTimeoutError:
+            return "nobody"
+
+    start_worker(asking)
+    run = client.start(asking())
+    wait_until(lambda: client.human.list(need="human.any"), "the task is open")
+
+    clock.advance(hours=2)
+
+    assert run.result(timeout=SOON) == "nobody"
+    assert db.execute("select state from pgwf_sdk.tasks").fetchall() == [("expired",)]
+
+
+def test_cancelling_a_run_withdraws_its_question(
+    client: Client, start_worker: StartWorker, db: Connection[Any]
+) -> None:
+    @workflow
+    def asking(ctx: Context) -> str:
+        return ctx.human("sure", "?", str, need="human.any").value
+
+    start_worker(asking)
+    run = client.start(asking())
+    wait_until(lambda: client.human.list(need="human.any"), "the task is open")
+
+    client.cancel(run.run_id)
+
+    with pytest.raises(RunCancelledError):
+        run.result(timeout=SOON)
+    assert db.execute("select state from pgwf_sdk.tasks").fetchall() == [("cancelled",)]
+    assert db.execute("select count(*) from pgwf.job").fetchone() == (0,)
+
+
+def test_a_child_whose_id_is_taken_fails_where_it_was_called(client: Client, start_worker: StartWorker) -> None:
+    @workflow
+    def child(ctx: Context, x: int) -> int:
+        return ctx.step(double, x)
+
+    @workflow
+    def parent(ctx: Context) -> str:
+        try:
+            ctx.call(child(2), run_id="taken")
+        except RunConflictError as error:
+            return f"{error}".partition(":")[0]
+        return "?"
+
+    start_worker(parent, child)
+    client.start(child(1), run_id="taken").result(timeout=SOON)
+
+    assert client.start(parent()).result(timeout=SOON) == "child run taken"
+
+
+def test_a_journal_longer_than_one_answer_is_replayed_whole(client: Client, start_worker: StartWorker) -> None:
+    count = 1_500
+
+    @workflow
+    async def long(ctx: AsyncContext) -> int:
+        values = await ctx.map(double, list(range(count)), max_concurrency=100)
+        await ctx.wait_signal("go", int)
+        return sum(values)
+
+    start_worker(long)
+    run = client.start(long())
+    wait_until(lambda: is_waiting(client, run.run_id), "the run waits", seconds=60)
+
+    client.signal(run.run_id, "go", 1)
+
+    assert run.result(timeout=SOON) == sum(2 * x for x in range(count))
+
+
+def test_code_that_no_longer_fits_the_journal_blocks_the_run_until_a_deploy_mends_it(
+    client: Client, start_worker: StartWorker, db: Connection[Any]
+) -> None:
+    @step
+    def triple(x: int) -> int:
+        return 3 * x
+
+    @workflow(name="changing")
+    def first_version(ctx: Context) -> int:
+        x = ctx.step(double, 1)
+        ctx.wait_signal("go", int)
+        return ctx.step(double, x)
+
+    @workflow(name="changing")
+    def renamed(ctx: Context) -> int:
+        x = ctx.step(triple, 1)
+        ctx.wait_signal("go", int)
+        return ctx.step(double, x)
+
+    old = start_worker(first_version)
+    run = client.start(first_version())
+    wait_until(lambda: is_waiting(client, run.run_id), "the run waits")
+    old.stop()
+
+    broken = start_worker(renamed)
+    client.signal(run.run_id, "go", 1)
+    wait_until(lambda: client.get(run.run_id).status() == "blocked", "the run is blocked")
+    report = db.execute("select report from pgwf_sdk.blocked").fetchone()
+    assert report is not None
+    assert report[0]["expected"]["key"] == "/step:double#1"
+    assert report[0]["actual"]["key"] == "/step:triple#1"
+    broken.stop()
+
+    start_worker(first_version)
+    assert client.resume(run.run_id) == "resumed"
+    assert run.result(timeout=SOON) == 4
+
+
+def test_a_failed_run_is_retried_from_the_step_that_failed(client: Client, start_worker: StartWorker) -> None:
+    calls: list[str] = []
+    is_mended = False
+
+    @step
+    def paid() -> str:
+        calls.append("paid")
+        return "receipt"
+
+    @step(retry=RetryPolicy(max_attempts=1))
+    def shipped() -> str:
+        calls.append("shipped")
+        if not is_mended:
+            raise OSError("no truck")
+        return "parcel"
+
+    @workflow
+    def order(ctx: Context) -> str:
+        return f"{ctx.step(paid)} and {ctx.step(shipped)}"
+
+    start_worker(order)
+    with pytest.raises(RunFailedError):
+        client.start(order(), run_id="o").result(timeout=SOON)
+    is_mended = True
+
+    again = client.retry("o", order)
+
+    assert again.run_id == "o~2"
+    assert again.result(timeout=SOON) == "receipt and parcel"
+    assert calls == ["paid", "shipped", "shipped"]
+
+
+def test_a_failing_branch_of_a_map_over_people_withdraws_the_other_questions(
+    client: Client, start_worker: StartWorker, db: Connection[Any]
+) -> None:
+    @step(retry=RetryPolicy(max_attempts=1))
+    def explode() -> None:
+        raise ValueError("boom")
+
+    @workflow
+    def asking(ctx: Context) -> str:
+        def ask(c: Context) -> str:
+            return c.human("sure", "?", str, need="human.any").value
+
+        def wait_then_explode(c: Context) -> None:
+            c.wait_signal("explode", bool)
+            c.step(explode)
+
+        try:
+            ctx.parallel(ask, wait_then_explode)
+        except ValueError:
+            ctx.wait_signal("end", bool)
+        return "ended"
+
+    start_worker(asking)
+    run = client.start(asking())
+    wait_until(lambda: client.human.list(need="human.any"), "the task is open")
+
+    client.signal(run.run_id, "explode", True)
+
+    wait_until(
+        lambda: db.execute("select state from pgwf_sdk.tasks").fetchall() == [("cancelled",)], "the task is withdrawn"
+    )
+    client.signal(run.run_id, "end", True)
+    assert run.result(timeout=SOON) == "ended"
