@@ -160,7 +160,7 @@ def refund() -> Story:
     story.lease(2, "gpu-1", 9, 15, "reschedule_job")
     story.lease(3, "python-1", 15, 15.1, "reschedule_job")
     story.lease(4, "python-2", 65_400, 65_400.2, "reschedule_job")
-    story.lease(5, "python-2", 93_600, 93_605, "lapse")
+    story.lease(5, "python-2", 93_600, 93_605, "lease_lapsed")
     story.lease(6, "python-1", 97_188, 97_200, "complete_job")
     story.tasks = [
         a_task("/human:risk#1", opened=15, state="decided", holder="bob", decided_by="bob", decided_at=at(65_400)),
@@ -189,7 +189,7 @@ def audit(*, items: int = 60, slow: tuple[int, ...] = (7, 22, 41)) -> Story:
     for index in sorted(ends, key=ends.__getitem__):
         story.entry(ends[index] + 0.01, "child", "audit_one", scope=f"/branch:map#1[{index}]", lease_no=2)
     story.entry(last + 0.3, "step", "write_report", lease_no=3)
-    story.lease(1, "w-1", 0.1, 3, "lapse")
+    story.lease(1, "w-1", 0.1, 3, "lease_lapsed")
     story.lease(2, "w-2", 6, 6.1, "reschedule_job")
     story.lease(3, "w-2", last + 0.01, last + 0.3, "complete_job")
     return story

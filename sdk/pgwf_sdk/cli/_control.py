@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import click
 import msgspec
@@ -15,6 +15,9 @@ from pgwf_sdk.cli._parameters import assembled, parse_parameters, read_input
 from pgwf_sdk.cli._results import print_result, wait_until_over
 from pgwf_sdk.cli._session import dsn_option, output_options, session
 from pgwf_sdk.cli._text import printable
+
+if TYPE_CHECKING:
+    from pgwf_sdk._definition import Workflow
 
 IDS_MAX = 10_000
 """Ids one command takes from standard input."""
@@ -168,12 +171,27 @@ def _start_call(
 
     workflow = workflow_of(reference)
     try:
+        workflow.bind(tuple(args), kwargs)
+        kwargs = {name: _typed(name, value, workflow) for name, value in kwargs.items()}
         typed_args, typed_kwargs = workflow.decode_call(msgspec.json.encode({"args": args, "kwargs": kwargs}))
         call = workflow(*typed_args, **typed_kwargs)
         run = session().client.start(call, run_id=run_id, priority=priority)
     except (UndecodableError, SerialisationError, TypeError) as error:
         raise CliError(str(error), ExitCode.INVALID_INPUT) from error
     return run.run_id, run.created
+
+
+def _typed(name: str, value: Any, workflow: "Workflow[..., Any]") -> Any:
+    """A text from the command line as what the parameter declares (`-P count=3` for an int); others as they are."""
+    declared = get_type_hints(workflow.fn).get(name) if isinstance(value, str) else None
+    if declared is None:
+        return value
+    try:
+        return msgspec.to_builtins(msgspec.convert(value, declared, strict=False))
+    except msgspec.ValidationError as error:
+        raise CliError(f"workflow {workflow.name}: argument {name}: {error}", ExitCode.INVALID_INPUT) from error
+    except TypeError:  # A type that JSON knows nothing of; whether the text fits is for the workflow to say.
+        return value
 
 
 COMMANDS = MappingProxyType(

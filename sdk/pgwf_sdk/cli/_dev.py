@@ -34,8 +34,9 @@ def dev(
 ) -> None:
     """Start an embedded PostgreSQL, install the schema and run a worker for the workflows of MODULE.
 
-    Without MODULE only the database runs. Its connection string is printed for other terminals. Ctrl-C stops
-    everything; the data stays for the next time.
+    The worker offers what its workflows need; steps with a need of their own want a --capability. Without MODULE only
+    the database runs. Its connection string is printed for other terminals. Ctrl-C stops everything; the data stays
+    for the next time.
     """
     if dsn is not None and folder is not None:
         raise click.UsageError("--db is about the embedded database; give no --dsn with it")
@@ -61,7 +62,7 @@ def _run(dsn: str, workflows: "list[Workflow[..., Any]]", capabilities: tuple[st
         pgwf_sql.install(connection)
     if workflows:
         session().dsn_option = dsn
-        serve(workflows, capabilities)
+        serve(workflows, sorted({*capabilities, *(workflow.need for workflow in workflows)}))
         return
     talk("no MODULE was given, so no worker runs; Ctrl-C stops the database")
     with suppress(KeyboardInterrupt):

@@ -41,6 +41,7 @@ _CODE_OF_ERROR = MappingProxyType(
         "RunCancelledError": ExitCode.RUN_CANCELLED,
         "RunTerminatedError": ExitCode.RUN_CANCELLED,
         "PgwfError": ExitCode.ERROR,
+        "SchemaOutdatedError": ExitCode.UNHEALTHY,
         "SchemaVersionError": ExitCode.UNHEALTHY,
         "EmbeddedError": ExitCode.ERROR,
     }

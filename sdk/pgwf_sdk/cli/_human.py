@@ -170,14 +170,11 @@ def _description(task: ops.TaskSummary) -> str:
 def _ways(task: ops.TaskSummary) -> list[str]:
     lines = ["", "Decide with:"]
     for variant in ops.DecisionForm(task.decision_schema or "{}").variants:
-        fields = " ".join(
-            f"-P {field.name}=…" if field.is_required else f"[-P {field.name}=…]" for field in variant.fields
-        )
+        ordered = sorted(variant.fields, key=lambda field: (not field.is_required, field.name))
+        fields = " ".join(f"-P {field.name}=…" if field.is_required else f"[-P {field.name}=…]" for field in ordered)
         lines.append(f"  pgwf human decide {task.task_id} {variant.name} {fields}".rstrip())
         lines += [f"      {variant.help}"] if variant.help else []
-        lines += [
-            f"      {field.name}: {field.type}{f' - {field.title}' if field.title else ''}" for field in variant.fields
-        ]
+        lines += [f"      {field.name}: {field.type}{f' - {field.title}' if field.title else ''}" for field in ordered]
     return lines
 
 

@@ -107,14 +107,20 @@ def serve(
     """Run a worker on the session's database until it is told to stop."""
     from pgwf_sdk.worker import Worker
 
-    options: dict[str, Any] = {"concurrency": concurrency, "name": name}
+    options: dict[str, Any] = {"concurrency": concurrency, "worker_id": name}
     worker_ = Worker(
         session().client,
         workflows=list(workflows),
         capabilities=list(capabilities),
         **{option: value for option, value in options.items() if value is not None},
     )
-    talk(f"worker for {', '.join(sorted(workflow.name for workflow in workflows))}; Ctrl-C stops it")
+    for workflow in workflows:
+        if workflow.need not in worker_.capabilities:
+            talk(
+                f"workflow {workflow.name} needs {workflow.need!r}, which this worker does not offer, so it is never "
+                f"handed one; add --capability {workflow.need} if it should be"
+            )
+    talk(f"worker {worker_.worker_id} runs {', '.join(sorted(w.name for w in workflows))}; Ctrl-C stops it")
     worker_.run()
 
 

@@ -16,7 +16,8 @@ STATUSES = ("ready", "running", "waiting", "paused", "blocked", "crash_concern",
 class RunSummary(Struct, frozen=True, kw_only=True):
     """One run as lists show it. `need` is its home, `current_need` what it requires next.
 
-    `parent_key` is the journal key of the call in the parent that started it.
+    `parent_key` is the journal key of the call in the parent that started it. `first_leased_at` is known only of
+    children, and only where the trace is on.
 
     `available_at` is None for a run that waits without a deadline. `lapses` counts leases that ended without
     being given back, `streak` those since the journal last grew, `attempts` the failed attempts of steps
@@ -44,6 +45,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     lapses: int
     streak: int
     attempts: int
+    first_leased_at: datetime | None = None
 
     @property
     def is_final(self) -> bool:
@@ -105,10 +107,9 @@ class OpenCall(Struct, frozen=True, kw_only=True):
 class Activation(Struct, frozen=True, kw_only=True):
     """One lease's execution of a run.
 
-    `worker_id` is None when the trace was off and the lease is over; `started_at` is then the first entry
-    written under the lease. `ended_at` is None while the lease is held. `ended_by` says how it ended:
-    `lapse`, or the traced call that ended it, such as `reschedule_job` or `complete_job`; None when that is
-    not known.
+    `worker_id` is None when the trace was off and the lease is over; `started_at` is then the first entry written under
+    the lease. `ended_at` is None while the lease is held. `ended_by` is the traced event that ended it: `lease_lapsed`
+    for a worker that was lost, otherwise the call that gave it back, such as `reschedule_job`; None when not known.
     """
 
     lease_no: int

@@ -20,7 +20,7 @@ from pgwf_sdk.ops._wording import count_words, duration_words
 SEQ_MAX = 2**63 - 1
 """After every entry a journal can have."""
 
-_CALL_KINDS = frozenset({"step", "timer", "signal", "awakeable", "child", "human", "compensation", "select"})
+_CALL_KINDS = frozenset({"step", "timer", "signal", "awakeable", "child", "human", "compensation", "select", "cancel"})
 _LOOK_OF_KIND = MappingProxyType(
     {
         "timer": Look.SLEEP,
@@ -29,6 +29,7 @@ _LOOK_OF_KIND = MappingProxyType(
         "select": Look.WAIT,
         "child": Look.CHILD,
         "human": Look.HUMAN,
+        "cancel": Look.FAILED,
     }
 )
 _PREFIX_OF_KIND = MappingProxyType(
@@ -41,6 +42,7 @@ _PREFIX_OF_KIND = MappingProxyType(
         "compensation": "undo ",
         "select": "",
         "step": "",
+        "cancel": "",
     }
 )
 _STATE_OF_PHASE = MappingProxyType(
@@ -158,7 +160,7 @@ def _row_of_call(
         note = _outcome_words(state, end - start)
     elif call.kind == "child":
         segments = _child_segments(start, end, state, child)
-        note = _child_note(state, end - start, child)
+        note = _child_note(state, _worked(segments), child)
     elif call.kind == "human":
         segments = _human_segments(start, end, task)
         note = _human_note(state, end - start, task)
@@ -193,11 +195,19 @@ def _step_segments(start: datetime, end: datetime, state: RowState) -> tuple[Seg
 
 
 def _child_segments(start: datetime, end: datetime, state: RowState, child: RunSummary | None) -> tuple[Segment, ...]:
-    if child is None:
-        return (Segment(start, end, Look.CHILD),)
-    child_end = min(child.finished_at or end, end)
     look = Look.FAILED if state is RowState.FAILED else Look.CHILD
-    return (Segment(max(child.created_at, start), child_end, look),)
+    if child is None:
+        return (Segment(start, end, look),)
+    child_start = max(child.created_at, start)
+    child_end = max(min(child.finished_at or end, end), child_start)
+    taken = min(max(child.first_leased_at or child_start, child_start), child_end)
+    worked = Segment(taken, child_end, look)
+    return (worked,) if taken == child_start else (Segment(child_start, taken, Look.QUEUED), worked)
+
+
+def _worked(segments: Sequence[Segment]) -> timedelta:
+    """From when somebody had it to its end."""
+    return segments[-1].end - segments[-1].start
 
 
 def _human_segments(start: datetime, end: datetime, task: TaskSummary | None) -> tuple[Segment, ...]:
@@ -228,6 +238,8 @@ def _human_note(state: RowState, took: timedelta, task: TaskSummary | None) -> s
 
 
 def _wait_note(call: Call, state: RowState, took: timedelta, facts: Facts) -> str:
+    if call.kind == "cancel":
+        return "cancellation requested"
     if call.kind == "timer" and state is RowState.OPEN and facts.run.available_at is not None:
         left = (facts.run.available_at - facts.asked_at).total_seconds()
         if left > 0:
@@ -322,8 +334,10 @@ class _StartTimes:
         if resolved is None:
             raise ValueError(f"call {call.key} has no entry, so it has no start")
         start = self._before(call.scope, resolved.seq, ordinal=call.ordinal)
+        if call.kind == "cancel":
+            return resolved.recorded_at
         if call.kind not in {"step", "compensation"}:
-            return resolved.recorded_at if call.kind == "signal" else start
+            return start
         lease_start = self._lease_starts.get(resolved.lease_no) if resolved.lease_no is not None else None
         return min(max(start, lease_start or start), resolved.recorded_at)
 

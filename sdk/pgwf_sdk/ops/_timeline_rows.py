@@ -73,10 +73,11 @@ class TimelineRow(Struct, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> float:
-        """From the first segment's start to the last one's end, 0 for a row without segments."""
-        if not self.segments:
+        """From when somebody had it to its end, 0 for a row without segments."""
+        worked = [segment for segment in self.segments if segment.look is not Look.QUEUED]
+        if not worked:
             return 0.0
-        return (max(s.end for s in self.segments) - min(s.start for s in self.segments)).total_seconds()
+        return (max(s.end for s in worked) - min(s.start for s in worked)).total_seconds()
 
 
 class Timeline(Struct, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ def _row(label: str, activations: Sequence[Activation], facts: Facts) -> Timelin
     segments = [segment for activation in activations for segment in _segments(activation, facts)]
     replayed = [_replayed_count(activation, facts) for activation in activations]
     replays = [count for count in replayed if count]
-    lapsed = sum(activation.ended_by == "lapse" for activation in activations)
+    lapsed = sum(activation.ended_by == "lease_lapsed" for activation in activations)
     notes: list[str] = []
     if lapsed:
         notes.append("lost its lease" if lapsed == 1 else f"lost its lease {lapsed} times")

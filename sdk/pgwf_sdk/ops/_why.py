@@ -106,7 +106,12 @@ def _waiting(situation: Situation) -> str:
         retried = count_words(situation.run.attempts, "failed attempt")
         if situation.run.attempts:
             return f"It waits before it tries a step again ({retried}).{next_look}"
-        return f"It is to start later.{next_look}" if until else "It waits to be woken."
+        if until:
+            return f"It is to start later.{next_look}"
+        return (
+            "It waits for something from outside, such as a signal, without a deadline; the last line of "
+            f"`pgwf show {situation.run.run_id} --journal` says how far it has come."
+        )
     named = waits[:_NAMED_CALLS_MAX]
     if more := len(waits) - len(named):
         named.append(f"{count_words(more, 'more call')}")

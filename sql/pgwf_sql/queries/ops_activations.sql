@@ -8,8 +8,8 @@ with written as (
     t.lease_no,
     min(t.worker_id) filter (where t.event_type in ('get_work', 'lease_job')) as worker_id,
     min(t.event_at) filter (where t.event_type in ('get_work', 'lease_job')) as started_at,
-    max(t.event_at) filter (where t.event_type not in ('get_work', 'lease_job', 'extend_lease', 'cancel_job')) as ended_at,
-    max(t.event_type) filter (where t.event_type not in ('get_work', 'lease_job', 'extend_lease', 'cancel_job')) as ended_by
+    max(t.event_at) filter (where t.event_type in ('lease_lapsed', 'reschedule_job', 'release_job', 'complete_job')) as ended_at,
+    max(t.event_type) filter (where t.event_type in ('lease_lapsed', 'reschedule_job', 'release_job', 'complete_job')) as ended_by
   from pgwf.trace t
   where t.job_id = %(run_id)s and t.lease_no is not null
   group by t.lease_no
@@ -27,8 +27,8 @@ select
     when h.until <= pgwf._now() then h.until
   end as ended_at,
   case
-    when h.until <= pgwf._now() then 'lapse'
-    when h.lease_no is null then coalesce(t.ended_by, case when t.started_at is not null then 'lapse' end)
+    when h.until <= pgwf._now() then 'lease_lapsed'
+    when h.lease_no is null then t.ended_by
   end as ended_by
 from written w
 full join traced t using (lease_no)

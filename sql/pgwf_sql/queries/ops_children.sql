@@ -19,7 +19,8 @@ select
   r.finished_at,
   r.lapses,
   r.streak,
-  r.attempts
+  r.attempts,
+  (select min(t.event_at) from pgwf.trace t where t.job_id = b.run_id and t.event_type = 'get_work') as first_leased_at
 from pgwf_sdk.run b
 join pgwf_sdk.runs r on r.n = b.n
 where b.parent = %(n)s

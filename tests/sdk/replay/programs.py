@@ -104,9 +104,7 @@ class Tasks:
     bodies: tuple[Program, ...]
 
 
-Op: TypeAlias = (
-    Do | Sleep | Receive | Draw | Record | Child | Guard | Fork | MapSteps | MapBody | Race | Limit | Tasks
-)
+Op: TypeAlias = Do | Sleep | Receive | Draw | Record | Child | Guard | Fork | MapSteps | MapBody | Race | Limit | Tasks
 Program: TypeAlias = tuple[Op, ...]
 
 
@@ -132,13 +130,15 @@ def run(ctx: Context, program: Program) -> list[Any]:
                 ctx.sleep(timedelta(seconds=seconds))
             case Receive(seconds, _, name):
                 try:
-                    trace.append(ctx.wait_signal(name, int, timeout=None if seconds is None else timedelta(seconds=seconds)))
+                    trace.append(
+                        ctx.wait_signal(name, int, timeout=None if seconds is None else timedelta(seconds=seconds))
+                    )
                 except WaitTimeoutError:
                     trace.append("late")
             case Draw():
                 trace.append(ctx.random.randrange(1000))
             case Record(number):
-                trace.append(ctx.side_effect(lambda: number))  # noqa: B023 - called at once
+                trace.append(ctx.side_effect(lambda: number))
             case Child(number):
                 trace.append(ctx.call(doubled(number)))
             case Guard(body):
@@ -147,7 +147,7 @@ def run(ctx: Context, program: Program) -> list[Any]:
                 except ValueError as error:
                     trace.append(f"caught {error}")
             case Fork(bodies):
-                trace.append(ctx.parallel(*[lambda c, body=body: run(c, body) for body in bodies]))  # type: ignore[misc]
+                trace.append(ctx.parallel(*[lambda c, body=body: run(c, body) for body in bodies]))
             case MapSteps(numbers, width):
                 trace.append(ctx.map(work, numbers, max_concurrency=width))
             case MapBody(times, body, width):
@@ -174,7 +174,7 @@ async def arun(ctx: AsyncContext, program: Program) -> list[Any]:
             case Draw():
                 trace.append(ctx.random.randrange(1000))
             case Record(number):
-                trace.append(await ctx.side_effect(lambda: number))  # noqa: B023 - called at once
+                trace.append(await ctx.side_effect(lambda: number))
             case Child(number):
                 trace.append(await ctx.call(doubled(number)))
             case Guard(body):
@@ -183,7 +183,7 @@ async def arun(ctx: AsyncContext, program: Program) -> list[Any]:
                 except ValueError as error:
                     trace.append(f"caught {error}")
             case Fork(bodies):
-                trace.append(await ctx.parallel(*[lambda c, body=body: arun(c, body) for body in bodies]))  # type: ignore[misc]
+                trace.append(await ctx.parallel(*[lambda c, body=body: arun(c, body) for body in bodies]))
             case MapSteps(numbers, width):
                 trace.append(await ctx.map(work, numbers, max_concurrency=width))
             case MapBody(times, body, width):

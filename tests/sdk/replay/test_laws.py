@@ -101,7 +101,9 @@ def test_replaying_an_unchanged_journal_of_an_async_workflow_changes_nothing(pro
 
 @laws
 @given(programs(failures_escape=False), seeds, st.data())
-def test_going_on_from_any_cut_of_the_journal_ends_alike(program: Program, shuffle: Random, data: st.DataObject) -> None:
+def test_going_on_from_any_cut_of_the_journal_ends_alike(
+    program: Program, shuffle: Random, data: st.DataObject
+) -> None:
     for definition in (sync_of(program), async_of(program)):
         whole = driver(definition, program, shuffle)
         outcome = whole.run()
