@@ -1,0 +1,211 @@
+"""Code that differs from what the journal records blocks the run, with a report that says where and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from pgwf_journal import Kind
+from pgwf_sdk import AsyncContext, Context, Step, Workflow, step, workflow
+from pgwf_sdk.replay import Blocked, Completed, with_sources
+from tests.sdk.replay.driver import Driver
+
+
+@step
+def load_cart() -> int:
+    return 1
+
+
+@step
+def reserve() -> int:
+    return 2
+
+
+@step
+def charge() -> int:
+    return 3
+
+
+@step
+def apply_coupon() -> int:
+    return 4
+
+
+def program_of(*steps: Step[[], int]) -> Workflow[[], list[int]]:
+    @workflow(name="checkout")
+    def checkout(ctx: Context) -> list[int]:
+        return [ctx.step(one) for one in steps]
+
+    return checkout
+
+
+def async_program_of(*steps: Step[[], int]) -> Workflow[[], list[int]]:
+    @workflow(name="checkout")
+    async def checkout(ctx: AsyncContext) -> list[int]:
+        return [await ctx.step(one) for one in steps]
+
+    return checkout
+
+
+def report_of(old: Workflow[[], Any], new: Workflow[[], Any], *, keep: int | None = None) -> dict[str, Any]:
+    """What the new code says to the old one's journal, or to its first `keep` entries."""
+    before = Driver(old())
+    before.run()
+    after = Driver(new(), journal=before.journal[:keep])
+    outcome = after.run()
+    assert isinstance(outcome, Blocked)
+    assert after.commands == []
+    assert json.loads(json.dumps(outcome.report)) == outcome.report
+    return outcome.report
+
+
+@pytest.mark.parametrize("made_by", [program_of, async_program_of])
+def test_an_inserted_call_is_reported_at_its_place(made_by: Any) -> None:
+    report = report_of(made_by(load_cart, reserve, charge), made_by(load_cart, reserve, apply_coupon, charge))
+
+    assert report["class"] == "inserted_or_renamed"
+    assert report["position"] == 3
+    assert report["expected"]["key"] == "/step:charge#1"
+    assert report["actual"]["key"] == "/step:apply_coupon#1"
+    assert report["actual"]["source"].startswith(f"{__file__}:")
+    assert [entry["name"] for entry in report["last_matched"]] == ["load_cart", "reserve"]
+    assert report["fixes"][0] == 'if the call is new, guard it: if ctx.patched("add-apply_coupon"): …'
+
+
+def test_a_removed_call_is_reported_with_what_comes_next() -> None:
+    report = report_of(program_of(load_cart, reserve, charge), program_of(load_cart, charge))
+
+    assert report["class"] == "removed_or_reordered"
+    assert report["expected"]["key"] == "/step:reserve#1"
+    assert [entry["key"] for entry in report["next_recorded"]] == ["/step:charge#1"]
+
+
+def test_swapped_calls_are_reported() -> None:
+    report = report_of(program_of(load_cart, reserve), program_of(reserve, load_cart))
+
+    assert report["class"] == "removed_or_reordered"
+    assert report["position"] == 1
+
+
+def test_a_renamed_call_is_reported_and_keeping_its_name_mends_it() -> None:
+    report = report_of(program_of(charge), program_of(apply_coupon))
+    assert report["class"] == "inserted_or_renamed"
+    assert '.options(name="charge")' in report["fixes"][1]
+
+    before = Driver(program_of(charge)())
+    before.run()
+    renamed = Driver(program_of(apply_coupon.options(name="charge"))(), journal=before.journal)
+    assert renamed.run() == Completed(b"[3]", 1)
+
+
+def test_a_call_of_another_kind_is_reported() -> None:
+    @workflow(name="checkout")
+    def waits(ctx: Context) -> int:
+        return ctx.wait_signal("charge", int, timeout=timedelta(1))
+
+    report = report_of(program_of(charge), waits)
+
+    assert report["class"] == "kind_changed"
+    assert report["actual"]["kind"] == "signal"
+
+
+def test_code_that_ends_before_its_journal_is_reported() -> None:
+    report = report_of(program_of(load_cart, reserve), program_of(load_cart))
+
+    assert report["class"] == "ended_early"
+    assert report["expected"]["key"] == "/step:reserve#1"
+
+
+def test_code_that_waits_where_the_journal_goes_on_is_reported() -> None:
+    @workflow(name="checkout")
+    def old(ctx: Context) -> None:
+        ctx.parallel(lambda c: c.step(load_cart), lambda c: c.step(reserve))
+
+    @workflow(name="checkout")
+    def new(ctx: Context) -> None:
+        ctx.step(apply_coupon)
+
+    report = report_of(old, new)
+
+    assert report["class"] == "not_reached"
+    assert report["expected"]["key"] == "/branch:parallel#1[0]/step:load_cart#1"
+    assert report["waiting"] == ["/step:apply_coupon#1"]
+
+
+def test_a_call_that_was_made_but_never_recorded_matches_anything() -> None:
+    @workflow(name="checkout")
+    async def old(ctx: AsyncContext) -> None:
+        await asyncio.gather(ctx.step(load_cart), ctx.step(reserve))
+
+    @workflow(name="checkout")
+    async def new(ctx: AsyncContext) -> None:
+        await asyncio.gather(ctx.step(apply_coupon), ctx.step(reserve))
+
+    before = Driver(old())
+    before.run()
+    only_second = [before.journal[0], msgspec.structs.replace(before.journal[2], seq=2)]
+
+    assert Driver(new(), journal=only_second).run() == Completed(None, 0)
+
+
+def test_a_payload_that_no_longer_fits_blocks_the_run_until_a_type_fits() -> None:
+    @step(name="charge")
+    def text() -> str:
+        return "3"
+
+    report = report_of(program_of(charge), program_of(text))  # type: ignore[arg-type]
+
+    assert report["class"] == "undecodable"
+    assert "3 is no str" in report["detail"]
+    assert "new fields need defaults" in report["fixes"][0]
+
+
+def test_waiting_for_what_nothing_will_bring_about_is_reported() -> None:
+    @workflow
+    async def program(ctx: AsyncContext) -> None:
+        await asyncio.Event().wait()
+
+    outcome = Driver(program()).run()
+
+    assert isinstance(outcome, Blocked)
+    assert outcome.report["class"] == "stalled"
+
+
+def test_a_difference_is_final_for_the_activation_whatever_the_code_catches() -> None:
+    @workflow(name="checkout")
+    def new(ctx: Context) -> str:
+        try:
+            ctx.step(apply_coupon)
+        except BaseException:  # noqa: BLE001 - the point of the test
+            return "swallowed"
+        return ""
+
+    assert report_of(program_of(charge), new)["class"] == "inserted_or_renamed"
+
+
+def test_the_text_shows_both_sides_with_their_source_lines() -> None:
+    report = report_of(program_of(load_cart, charge), program_of(load_cart, apply_coupon, charge))
+    report["expected"]["code"] = 7
+    shown = with_sources(report, {7: ("flows/checkout.py", 36)})
+
+    lines = shown["text"].splitlines()
+    assert lines[0].startswith("run run-1 (workflow 'checkout') cannot go on with this code:")
+    assert "/step:load_cart#1" in lines[2]
+    assert lines[3].startswith("  >    2  /step:charge#1")
+    assert "(flows/checkout.py:36)" in lines[3]
+    assert f"/step:apply_coupon#1  {__file__}:" in lines[3]
+    assert lines[3].endswith("<- first difference")
+    assert report["expected"]["source"] is None
+
+
+def test_entries_of_other_kinds_are_no_calls() -> None:
+    driver = Driver(program_of(charge)())
+    driver.run()
+    driver._append(0, Kind.RUN, driver.journal[-1].phase, "", "checkout", 1, b"[3]", 1)
+
+    assert driver.run() == Completed(b"[3]", 1)
