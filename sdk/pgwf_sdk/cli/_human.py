@@ -160,9 +160,12 @@ def _description(task: ops.TaskSummary) -> str:
         f"  state   {task.state}{f' by {task.decided_by or task.holder}' if task.decided_by or task.holder else ''}",
         f"  opened  {_when(task.created_at)}",
     ]
+    lines += [f"  for     {task.assigned}"] if task.assigned else []
+    lines += [f"  not by  {', '.join(task.excluded)}"] if task.excluded else []
     lines += [f"  due     {_when(task.due_at)}"] if task.due_at else []
     lines += [f"  expires {_when(task.expires_at)}"] if task.expires_at else []
     lines += ["", "Subject:", _indented(task.subject)] if task.subject else []
+    lines += ["", "Proposed decision:", _indented(task.prefill)] if task.prefill and not task.decision else []
     lines += ["", "Decision:", _indented(task.decision)] if task.decision else _ways(task)
     return printable("\n".join(lines), keep_layout=True)
 

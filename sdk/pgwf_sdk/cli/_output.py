@@ -14,7 +14,7 @@ from pgwf_sdk.cli._text import cells_of, fitted, printable, to_ascii
 
 S = TypeVar("S", bound=Struct)
 
-_JSON_TEXT_FIELDS = frozenset({"payload", "subject", "decision_schema", "decision"})
+_JSON_TEXT_FIELDS = frozenset({"payload", "subject", "decision_schema", "prefill", "decision"})
 _COLUMN_GAP = "  "
 _COLUMN_CELLS_MIN = 8
 _COLOUR_OF_STATUS = {

@@ -133,10 +133,11 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
 
 class TaskSummary(Struct, frozen=True, kw_only=True):
-    """A question to a person. `subject`, `decision_schema` (a JSON Schema) and `decision` are JSON text as
-    recorded.
+    """A question to a person. `subject`, `decision_schema` (a JSON Schema), `prefill` (a proposed decision) and
+    `decision` are JSON text as recorded.
 
-    A claim that has run out counts as none: `state` is then `open` and `holder` None.
+    Only `assigned` may decide it, if given; those in `excluded` may not. A claim that has run out counts as none:
+    `state` is then `open` and `holder` None.
     """
 
     task_id: str
@@ -147,6 +148,9 @@ class TaskSummary(Struct, frozen=True, kw_only=True):
     need: str
     subject: str | None
     decision_schema: str | None
+    prefill: str | None
+    assigned: str | None
+    excluded: tuple[str, ...]
     state: str
     holder: str | None
     claim_until: datetime | None

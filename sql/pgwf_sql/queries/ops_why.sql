@@ -2,8 +2,8 @@ select
   pgwf._now() as asked_at,
   b.note,
   j.last_error,
-  j.cancel_at,
-  j.cancel_by,
+  coalesce(c.recorded_at, i.received_at) as cancel_at,
+  coalesce(c.by, i.name) as cancel_by,
   (select l.report::text from pgwf_sdk.blocked l where l.n = b.n) as blocked_report,
   (select count(*) from pgwf.worker w
     where j.need = any (w.capabilities) and not w.draining
@@ -16,4 +16,13 @@ select
     limit %(count_max)s) ahead)::int as ready_with_same_need
 from pgwf_sdk.run b
 left join pgwf.job j on j.n = b.n
+left join lateral (
+  select i.received_at, i.name from pgwf_sdk.inbox i where i.n = b.n and i.kind = 11 limit 1
+) i on true
+left join lateral (
+  select e.recorded_at, convert_from(e.payload, 'UTF8')::json ->> 'by' as by
+  from pgwf_journal.entry e
+  where e.n = b.n and e.kind = 11
+  limit 1
+) c on true
 where b.n = %(n)s
