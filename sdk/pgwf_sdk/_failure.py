@@ -60,7 +60,7 @@ def _envelope(error: BaseException, causes: int) -> _Envelope:
     return _Envelope(
         type=class_name(type(error)),
         message=_cut(_message(error)),
-        args=_stored(list(error.args)),
+        args=_stored(_arguments(error)),
         attributes=_stored_attributes(error),
         traceback=_traceback_text(error.__traceback__),
         notes=[_cut(str(note)) for note in getattr(error, "__notes__", [])][:MEMBERS_MAX],
@@ -81,6 +81,16 @@ def _message(error: BaseException) -> str:
         return str(error)
     except Exception as fault:  # noqa: BLE001 - a broken __str__ of the user must not hide the failure itself
         return f"(its message cannot be read: {type(fault).__name__})"
+
+
+def _arguments(error: BaseException) -> list[object]:
+    """What makes the exception again; an OSError keeps its paths outside of `args`."""
+    arguments: list[object] = list(error.args)
+    if isinstance(error, OSError) and error.filename is not None and len(arguments) == 2:
+        arguments.append(error.filename)
+        if error.filename2 is not None:
+            arguments += [None, error.filename2]
+    return arguments
 
 
 def _stored(value: object) -> msgspec.Raw:
@@ -145,7 +155,7 @@ def _constructed(cls: type[Exception], arguments: tuple[Any, ...]) -> Exception 
     """An `__init__` may take something else than `args`, so its result counts only when it has the stored `args`."""
     try:
         error = cls(*arguments)
-        if error.args == arguments:
+        if error.args == arguments or isinstance(error, OSError):
             return error
     except Exception:  # noqa: BLE001 - whatever the user's __init__ raises, the next way is without it
         pass

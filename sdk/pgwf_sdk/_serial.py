@@ -120,6 +120,8 @@ class Codec:
 
     def extract(self, embedded: bytes) -> Any:
         """Return what was embedded; plain JSON from another language is read by the annotation."""
+        if embedded == b"null":
+            return None
         if embedded.startswith(_MARK):
             return from_tagged(embedded[len(_MARK) : -1])
         return self.decode(embedded, JSON)
