@@ -24,6 +24,7 @@ set local client_min_messages = warning;
 \ir pgwf_sql/pgwf/50_workers.sql
 \ir pgwf_sql/pgwf/51_views.sql
 \ir pgwf_sql/pgwf/52_check.sql
+\ir pgwf_sql/pgwf/53_plans.sql
 \ir pgwf_sql/pgwf/55_retention.sql
 \ir pgwf_sql/pgwf_journal/20_tables.sql
 \ir pgwf_sql/pgwf_journal/40_append.sql
@@ -39,4 +40,5 @@ set local client_min_messages = warning;
 \ir pgwf_sql/pgwf_sdk/43_human.sql
 \ir pgwf_sql/pgwf_sdk/44_keepalive.sql
 \ir pgwf_sql/pgwf_sdk/50_views.sql
+\ir pgwf_sql/pgwf_sdk/90_obsolete.sql
 commit;

@@ -101,6 +101,19 @@ def test_installing_again_changes_no_setting_and_loses_nothing(own_database: str
         assert conn.execute("show search_path").fetchone() == ('"$user", public',)
 
 
+def test_installing_again_removes_functions_of_an_older_version_and_no_other(own_database: str) -> None:
+    before = dump(own_database)
+    with psycopg.connect(own_database) as conn:
+        conn.execute("create function pgwf._requeue(p_n bigint) returns void language sql as ''")
+        conn.execute("create function pgwf_sdk.forgotten() returns void language sql as ''")
+
+    with psycopg.connect(own_database) as conn:
+        conn.execute("select txid_current()")
+        pgwf_sql.install(conn)
+
+    assert dump(own_database) == before
+
+
 def test_two_installers_at_once_both_succeed(empty_database: str) -> None:
     errors: list[BaseException] = []
 

@@ -34,6 +34,7 @@ log = logging.getLogger("pgwf_sdk.worker")
 
 _HISTORY_PAGE: Final = 10_000
 _UNKNOWN_SECONDS_MAX: Final = 60.0
+_CLOSE_SECONDS_MAX: Final = 5.0  # A worker that is told to stop does not wait for a database that is gone.
 
 
 class Session:
@@ -103,8 +104,13 @@ class Session:
                     task.result()
             await self._drain()
         finally:
+            for driver in list(self._drivers.values()):
+                driver.lose("the worker ends; the lease will run out")
             sleeping.cancel()
             self._flusher.close()
+            # What cannot be sent by now is lost with this worker, as if it had been killed: leases run out.
+            await asyncio.wait({flushing, sleeping}, timeout=_CLOSE_SECONDS_MAX)
+            flushing.cancel()
             await asyncio.gather(flushing, sleeping, return_exceptions=True)
             await asyncio.to_thread(self._tender.stop)
             await self._database.close()
@@ -151,7 +157,9 @@ class Session:
             log.warning("worker %s: steps of %d runs go on too long", self._settings.worker_id, len(self._drivers))
             for driver in list(self._drivers.values()):
                 driver.leave_now()
-            await self._drained.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS_MAX):
+                    await self._drained.wait()
 
     async def _connect(self) -> AsyncConnection[Any]:
         return await self._hot.connect()

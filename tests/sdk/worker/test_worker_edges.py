@@ -10,6 +10,7 @@ import pytest
 
 from pgwf_sdk import (
     AsyncContext,
+    ChildFailedError,
     Client,
     Context,
     RetryPolicy,
@@ -164,14 +165,14 @@ def test_a_child_whose_id_is_taken_fails_where_it_was_called(client: Client, sta
     def parent(ctx: Context) -> str:
         try:
             ctx.call(child(2), run_id="taken")
-        except RunConflictError as error:
-            return f"{error}".partition(":")[0]
+        except ChildFailedError as error:
+            return type(error.__cause__).__name__
         return "?"
 
     start_worker(parent, child)
     client.start(child(1), run_id="taken").result(timeout=SOON)
 
-    assert client.start(parent()).result(timeout=SOON) == "child run taken"
+    assert client.start(parent()).result(timeout=SOON) == RunConflictError.__name__
 
 
 def test_a_journal_longer_than_one_answer_is_replayed_whole(client: Client, start_worker: StartWorker) -> None:
