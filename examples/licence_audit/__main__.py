@@ -16,7 +16,9 @@ import psycopg
 from examples.licence_audit import demo, inventory
 from examples.licence_audit.demo import DemoError, Options
 from examples.licence_audit.inventory import FolderError
+from pgwf_sdk import PgwfError
 from pgwf_sdk.embedded import EmbeddedError
+from pgwf_sql import SchemaVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the demo and return its exit code: 1 it failed, 2 it was called with something unusable, 130 stopped."""
     parsed = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
+    demo.say(f"looking for Python distributions in {parsed.folder}")
     try:
         options = Options(
             folder=inventory.discover(parsed.folder).folder,
@@ -36,13 +39,12 @@ def main(arguments: Sequence[str]) -> int:
             dsn=parsed.dsn or os.environ.get("DATABASE_URL"),
             is_decided_by_person=_is_decided_by_person(parsed.review),
         )
+        demo.run(options)
     except FolderError as error:
         return _fail(str(error), REFUSED)
-    try:
-        demo.run(options)
-    except (DemoError, EmbeddedError) as error:
+    except (DemoError, EmbeddedError, PgwfError, SchemaVersionError) as error:
         return _fail(str(error), FAILED)
-    except psycopg.OperationalError as error:
+    except psycopg.Error as error:
         return _fail(f"the database cannot be used: {' '.join(str(error).split())}", FAILED)
     except KeyboardInterrupt:
         return _fail("stopped; the same command goes on from where the audit is", INTERRUPTED)

@@ -33,6 +33,7 @@ from examples.licence_audit.review import Dossier
 from examples.licence_audit.workflow import AUDIT_NEED, CLASSIFY_NEED, REVIEW_NEED, audit
 from pgwf_sdk import Client
 from pgwf_sdk.embedded import EmbeddedServer
+from pgwf_sdk.ops import count_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -47,6 +48,8 @@ PATIENCE_SECONDS = 60.0  # For a database that is being restarted.
 PROGRESS_SECONDS = 1.0
 LOOK_SECONDS = 0.1
 HUNT_SECONDS = 0.01  # Between two looks for a worker to kill: a distribution takes some 50 ms.
+STUCK = ("blocked", "crash_concern")
+PGWF = shlex.quote(str(Path(sys.executable).with_name("pgwf")))
 UNFINISHED = ("ready", "running", "waiting", "paused", "blocked", "crash_concern")
 
 P = ParamSpec("P")
@@ -163,6 +166,7 @@ class _Show:
             say(f"worker {worker.name} (process {worker.pid}) offers {capability}")
         while not (details := patiently(self._handle.details)).is_final:
             children = patiently(self._children)
+            self._refuse_the_stuck((details, *children))
             self._tell(details, children)
             self._replace_the_dead()
             if self._is_hunting(children):
@@ -176,6 +180,15 @@ class _Show:
     def _children(self) -> tuple[RunSummary, ...]:
         """Return the child runs, newest first, up to a thousand: enough to hunt and to tell."""
         return self._client.list(parent_run_id=self._handle.run_id, limit=1000)
+
+    def _refuse_the_stuck(self, runs: tuple[RunSummary, ...]) -> None:
+        """DemoError: a run will not go on by itself, which waiting would only hide."""
+        stuck = next((run for run in runs if run.status in STUCK), None)
+        if stuck is not None:
+            raise DemoError(
+                f"run {stuck.run_id} is in status {stuck.status} and needs a person: "
+                f"DATABASE_URL={shlex.quote(self._dsn)} {PGWF} why {shlex.quote(stuck.run_id)}"
+            )
 
     def _tell(self, details: RunSummary, children: tuple[RunSummary, ...]) -> None:
         done_count = sum(child.is_final for child in children)
@@ -224,7 +237,7 @@ class _Show:
             self._kill = Kill(victim.name, victim.pid, held)
             say(f"killed worker {victim.name} (process {victim.pid}) with SIGKILL in the middle of:")
             for each in held:
-                say(f"  {each.label}, {each.steps} of its steps recorded")
+                say(f"  {each.label}, {count_words(each.steps, 'step')} recorded")
             return
 
     # -- the review -----------------------------------------------------------------------------------------------
@@ -246,15 +259,14 @@ class _Show:
         dossier = msgspec.json.decode(task.subject or "", type=Dossier)
         answer = self._options.output / self._handle.run_id / "decision.json"
         answer.write_bytes(msgspec.json.format(msgspec.json.encode(review.suggested(dossier))) + b"\n")
-        pgwf = shlex.quote(str(Path(sys.executable).with_name("pgwf")))
         task_id = shlex.quote(task.task_id)
         say(f"\n{task.title}. In another terminal:\n")
         say(f"  export DATABASE_URL={shlex.quote(self._dsn)}")
-        say(f"  {pgwf} human show {task_id}")
-        say(f"  {pgwf} human decide {task_id} accept_all -P note='checked by hand'")
+        say(f"  {PGWF} human show {task_id}")
+        say(f"  {PGWF} human decide {task_id} accept_all -P note='checked by hand'")
         say("\nor edit the suggestions and send them:\n")
         say(f"  ${{EDITOR:-vi}} {shlex.quote(str(answer))}")
-        say(f"  {pgwf} human decide {task_id} -i @{shlex.quote(str(answer))}\n")
+        say(f"  {PGWF} human decide {task_id} -i @{shlex.quote(str(answer))}\n")
 
 
 def _in_the_middle(children: tuple[RunSummary, ...], worker: WorkerProcess) -> list[RunSummary]:
@@ -307,7 +319,7 @@ def _conclude(client: Client, handle: Run[Written], written: Written, kill: Kill
     say("Each step is recorded exactly once.")
     lost = counted.executed - counted.recorded
     if lost:
-        say(f"The other {lost} had begun and not been recorded when their worker died; they were executed again.")
+        say(f"{count_words(lost, 'attempt')} left no result, because the worker died; that work was executed again.")
     _tell_findings(Path(written.json))
 
 
@@ -315,7 +327,7 @@ def _tell_replay(client: Client, run_id: str, kill: Kill) -> None:
     later = patiently(tally.steps_since, client, run_id, kill.held)
     say(f"What {kill.worker} had recorded was replayed by another worker, and not executed again:")
     for each in kill.held:
-        say(f"  {each.label}: {each.steps} steps replayed, {later[each.run_id]} executed after the kill")
+        say(f"  {each.label}: {count_words(each.steps, 'step')} replayed, {later[each.run_id]} executed after the kill")
 
 
 def _tell_findings(path: Path) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 DEPTH_MAX = 24
 FOLDERS_MAX = 200_000
 DISTRIBUTIONS_MAX = 20_000
+REMARKS_MAX = 100
 _SKIPPED_NAMES = frozenset({"__pycache__", ".git", ".hg", ".svn"})
 
 Kind = Literal["dist-info", "egg-info", "egg-info file"]
@@ -59,7 +60,7 @@ def discover(folder: str) -> Inventory:
             f"{folder}: no Python distribution found below it ({search.folder_count} folders searched for *.dist-info "
             f"and *.egg-info); give the folder of a virtual environment or a site-packages folder"
         )
-    return Inventory(str(root), items, tuple(search.remarks))
+    return Inventory(str(root), items, search.remarks)
 
 
 def _checked(folder: str) -> Path:
@@ -88,7 +89,7 @@ class _Search:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.remarks: list[str] = []
+        self._remarks: list[str] = []
         self.folder_count = 0
         self._entered: set[tuple[int, int]] = set()
         self._outside_count = 0
@@ -100,7 +101,7 @@ class _Search:
         while folders or links:
             folder, depth = folders.popleft() if folders else links.popleft()
             if self.folder_count >= FOLDERS_MAX or found_count >= DISTRIBUTIONS_MAX:
-                self.remarks.append(
+                self._remarks.append(
                     f"stopped after {self.folder_count} folders and {found_count} distributions: the audit is not "
                     f"complete; give a smaller folder"
                 )
@@ -113,11 +114,18 @@ class _Search:
                     found_count += 1
                     yield item
                 elif depth >= DEPTH_MAX:
-                    self.remarks.append(f"{self._shown(entry.path)}: more than {DEPTH_MAX} folders deep, not searched")
+                    self._remarks.append(f"{self._shown(entry.path)}: more than {DEPTH_MAX} folders deep, not searched")
                 else:
                     (links if is_link else folders).append((Path(entry.path), depth + 1))
         if self._outside_count:
-            self.remarks.append(f"{self._outside_count} links that lead out of the folder were not followed")
+            self._remarks.append(f"{self._outside_count} links that lead out of the folder were not followed")
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What keeps the inventory from being complete, the first hundred of it."""
+        more_count = len(self._remarks) - REMARKS_MAX
+        more = (f"and {more_count} more such places",) if more_count > 0 else ()
+        return (*self._remarks[:REMARKS_MAX], *more)
 
     def _enter(self, folder: Path) -> bool:
         """Return whether `folder` is entered for the first time."""
@@ -138,7 +146,7 @@ class _Search:
             with os.scandir(folder) as entries:
                 listed = sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
-            self.remarks.append(f"{self._shown(os.fspath(folder))}: cannot be listed ({error.strerror}), not searched")
+            self._remarks.append(f"{self._shown(os.fspath(folder))}: cannot be listed ({error.strerror}), not searched")
             return []
         kept: list[tuple[os.DirEntry[str], bool]] = []
         for entry in listed:
@@ -178,7 +186,7 @@ class _Search:
         try:
             entry.path.encode()
         except UnicodeEncodeError:
-            self.remarks.append(f"{self._shown(entry.path)}: the name is not valid UTF-8, not audited; rename it")
+            self._remarks.append(f"{self._shown(entry.path)}: the name is not valid UTF-8, not audited; rename it")
             return None
         return Item(location=entry.path, shown=self._shown(entry.path), kind=kind)
 
