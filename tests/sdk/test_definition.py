@@ -97,7 +97,7 @@ def test_what_is_defined_already_cannot_be_defined_again() -> None:
     with pytest.raises(DefinitionError, match="is a definition already"):
         step(charge)
     with pytest.raises(DefinitionError, match="is a definition already"):
-        workflow(checkout)
+        workflow(checkout)  # type: ignore[arg-type]
 
 
 def test_a_workflow_needs_its_own_name_unless_told_otherwise() -> None:

@@ -6,10 +6,12 @@ not all at once, as workers, people and clocks do.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
@@ -17,6 +19,7 @@ from pgwf_journal import Entry, Kind, Phase
 from pgwf_sdk import _failure
 from pgwf_sdk._errors import Suspend
 from pgwf_sdk._serial import encode
+from pgwf_sdk._step_context import StepContext, enter_step, leave_step
 from pgwf_sdk.replay import (
     Abandon,
     AsyncActivation,
@@ -38,10 +41,10 @@ from pgwf_sdk.replay import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
-    from pgwf_sdk._definition import Call, Workflow
+    from pgwf_sdk._definition import Call, Step, Workflow
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 EXCHANGES_MAX = 5_000
@@ -192,7 +195,9 @@ class Driver:
         self.executed[command.id.key] += 1
         match command:
             case RunStep(step=step, args=args, kwargs=kwargs):
-                return self._guarded(lambda: step.codec.encode(self._ran(step, args, kwargs), subject="result"))
+                return self._guarded(
+                    lambda: step.codec.encode(self._ran(command.id.key, step, args, kwargs), subject="result")
+                )
             case RecordValue(payload=payload, encoding=encoding):
                 return Phase.COMPLETED, payload, encoding
             case StartChild(call=call):
@@ -206,15 +211,13 @@ class Driver:
             case _:
                 raise AssertionError(command)
 
-    def _ran(self, step: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        result = step.fn(*args, **kwargs)
-        if step.is_async:
-            try:
-                result.send(None)
-            except StopIteration as done:
-                return done.value
-            raise AssertionError("the tests' async steps wait for nothing")
-        return result
+    def _ran(self, key: str, step: Step[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        token = enter_step(StepContext(attempt=1, idempotency_key=uuid5(NAMESPACE_OID, key)))
+        try:
+            result = step.fn(*args, **kwargs)
+            return asyncio.run(result) if step.is_async else result
+        finally:
+            leave_step(token)
 
     def _guarded(self, act: Callable[[], tuple[bytes | None, int]]) -> Answer:
         try:

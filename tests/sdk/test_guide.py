@@ -1,0 +1,67 @@
+"""The program of docs/sdk-guide.md: its blocks run in order, and its workflows do what the page says."""
+
+from __future__ import annotations
+
+import re
+import sys
+from decimal import Decimal
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from pgwf_sdk import Workflow
+from pgwf_sdk._serial import decode
+from pgwf_sdk.replay import Completed
+from tests.sdk.replay.driver import Driver
+
+GUIDE = Path(__file__).parents[2] / "docs" / "sdk-guide.md"
+
+
+@pytest.fixture(scope="module")
+def guide() -> Any:
+    module = ModuleType("sdk_guide")
+    sys.modules["sdk_guide"] = module
+    text = GUIDE.read_text(encoding="utf-8")
+    blocks = re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    for block in blocks:
+        line = text.count("\n", 0, block.start(1))
+        code = compile("\n" * line + block.group(1), str(GUIDE), "exec", dont_inherit=False)
+        exec(code, module.__dict__)
+    return module
+
+
+CASES: dict[str, Any] = {
+    "checkout": None,
+    "careful_checkout": "shipped 2",
+    "deliver": "received by ann",
+    "large_payment": "released by ann",
+    "family": "bank-17, received by ann",
+    "fan_out": "[1, 2] ['a:1', 'bb:2'] bank-17 2",
+    "async_checkout": "ann",
+    "patient": "done",
+    "repeatable": None,
+    "changed": "bank-17",
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_workflow_of_the_guide_completes_and_replays(guide: Any, name: str) -> None:
+    order = guide.Order("17", Decimal("9.90"), ["a", "bb"])
+    definition: Workflow[..., Any] = getattr(guide, name)
+    driver = Driver(
+        definition(order),
+        signals={"delivered": ["ann"]},
+        decisions={"large-payment": [guide.Verdict(approved=True)]},
+    )
+    outcome = driver.run()
+
+    assert isinstance(outcome, Completed), outcome
+    assert driver.run() == outcome
+    value = decode(outcome.payload, outcome.encoding, definition.codec.annotation)
+    assert CASES[name] is None or value == CASES[name]
+
+
+def test_every_workflow_of_the_guide_is_tried(guide: Any) -> None:
+    assert {name for name, value in vars(guide).items() if isinstance(value, Workflow)} == set(CASES)
