@@ -1,42 +1,50 @@
-"""Plain Python functions, made durable on PostgreSQL."""
+"""Plain Python functions, made durable on PostgreSQL.
 
-from pgwf_sdk._client import AsyncClient, AsyncRun, Client, Run
-from pgwf_sdk._definition import Call, Step, Workflow, step, workflow
-from pgwf_sdk._errors import (
-    BranchCancelled,
-    ChildFailedError,
-    ContextError,
-    DefinitionError,
-    InvalidArgumentError,
-    OperatorError,
-    PgwfError,
-    RaceError,
-    ResultTimeoutError,
-    RunCancelled,
-    RunCancelledError,
-    RunConflictError,
-    RunFailedError,
-    RunFinishedError,
-    RunNotFoundError,
-    RunNotRetryableError,
-    RunTerminatedError,
-    SerialisationError,
-    StepFailedError,
-    StepInterruptedError,
-    StepTimeoutError,
-    TaskForbiddenError,
-    TaskNotFoundError,
-    TaskNotHeldError,
-    TaskUnavailableError,
-    UndecodableError,
-    UsageError,
-    WaitTimeoutError,
-    WorkflowError,
-)
-from pgwf_sdk._retry import NonRetryable, RetryAfter, RetryPolicy
-from pgwf_sdk._step_context import StepContext, current_step
-from pgwf_sdk.replay import AsyncChild, AsyncContext, Child, Context, Decision, Vote
-from pgwf_sdk.worker import Worker
+A name is imported from its module when it is first used: the help of the command line does not wait for the database
+driver, and a program that only defines workflows does not load the worker.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pgwf_sdk._client import AsyncClient, AsyncRun, Client, Run
+    from pgwf_sdk._definition import Call, Step, Workflow, step, workflow
+    from pgwf_sdk._errors import (
+        BranchCancelled,
+        ChildFailedError,
+        ContextError,
+        DefinitionError,
+        InvalidArgumentError,
+        OperatorError,
+        PgwfError,
+        RaceError,
+        ResultTimeoutError,
+        RunCancelled,
+        RunCancelledError,
+        RunConflictError,
+        RunFailedError,
+        RunFinishedError,
+        RunNotFoundError,
+        RunNotRetryableError,
+        RunTerminatedError,
+        SerialisationError,
+        StepFailedError,
+        StepInterruptedError,
+        StepTimeoutError,
+        TaskForbiddenError,
+        TaskNotFoundError,
+        TaskNotHeldError,
+        TaskUnavailableError,
+        UndecodableError,
+        UsageError,
+        WaitTimeoutError,
+        WorkflowError,
+    )
+    from pgwf_sdk._retry import NonRetryable, RetryAfter, RetryPolicy
+    from pgwf_sdk._step_context import StepContext, current_step
+    from pgwf_sdk.replay import AsyncChild, AsyncContext, Child, Context, Decision, Vote
+    from pgwf_sdk.worker import Worker
 
 __all__ = [
     "AsyncChild",
@@ -90,3 +98,20 @@ __all__ = [
     "step",
     "workflow",
 ]
+
+# Where the names are, the modules that import least first.
+_HOMES = ("_errors", "_retry", "_definition", "_step_context", "replay", "_client", "worker")
+
+if not TYPE_CHECKING:  # Type checkers would take any name for one that is there.
+
+    def __getattr__(name):
+        if name in __all__:
+            for home in _HOMES:
+                module = import_module(f"pgwf_sdk.{home}")
+                if hasattr(module, name):
+                    globals()[name] = getattr(module, name)
+                    return globals()[name]
+        raise AttributeError(f"module 'pgwf_sdk' has no attribute {name!r}", name=name, obj=import_module("pgwf_sdk"))
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

@@ -65,18 +65,22 @@ def pgwf(context: click.Context) -> None:
     context.ensure_object(Session)
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and end the process; `arguments` default to those of the process."""
-    sys.exit(run_command(arguments))
+def main() -> NoReturn:
+    """Run the command line and end the process; also answers a shell that asks for completions."""
+    if "_PGWF_COMPLETE" in os.environ:
+        pgwf.main(prog_name="pgwf")
+    sys.exit(run_command())
 
 
 def run_command(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code. Only errors of pgwf itself pass as exceptions."""
     try:
-        code: Any = pgwf.main(
-            args=None if arguments is None else list(arguments), prog_name="pgwf", standalone_mode=False
-        )
+        # Not `pgwf.main`: it would end the process with 1 when the reader of stdout has gone.
+        with pgwf.make_context("pgwf", list(sys.argv[1:] if arguments is None else arguments)) as context:
+            code: Any = pgwf.invoke(context)
         sys.stdout.flush()
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -1,0 +1,66 @@
+"""Workflows that the command line's tests start by name or by module."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from pgwf_sdk import Context, Workflow, step, workflow
+
+
+class Approve(Struct, tag="approve"):
+    """Pay it."""
+
+    cents: Annotated[int, Meta(ge=1)]
+    note: str | None = None
+
+
+class Reject(Struct, tag="reject"):
+    """Do not pay it."""
+
+    reason: str
+
+
+class Parcel(Struct):
+    """What a carrier sends."""
+
+    weight: float
+    code: str
+
+
+@step
+def double(number: int) -> int:
+    return 2 * number
+
+
+@step
+def fail(number: int) -> int:
+    raise ValueError(f"{number} is too many")
+
+
+@workflow
+def doubling(ctx: Context, number: int, label: str = "") -> str:
+    return f"{label}{ctx.step(double, number)}"
+
+
+@workflow
+def failing(ctx: Context, number: int) -> int:
+    return ctx.step(fail.options(name="fail"), number)
+
+
+@workflow
+def delivering(ctx: Context) -> float:
+    return ctx.wait_signal("delivered", Parcel).weight
+
+
+@workflow
+def refunding(ctx: Context, cents: int) -> str:
+    verdict = ctx.human("refund", {"cents": cents}, Approve | Reject, need="human.review", title="Refund it?")
+    if isinstance(verdict.value, Approve):
+        return f"{verdict.by} paid {verdict.value.cents}"
+    return f"{verdict.by} refused: {verdict.value.reason}"
+
+
+WORKFLOWS: list[Workflow[..., Any]] = [doubling, failing, delivering, refunding]
+NUMBER = 7

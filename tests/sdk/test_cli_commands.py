@@ -1,0 +1,391 @@
+"""Commands end to end, in this process, on runs that a real worker works on."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import psycopg
+import pytest
+from msgspec import Struct
+
+from pgwf_sdk import Client, Worker, ops
+from pgwf_sdk.cli._app import run_command
+from tests.sdk.cli_shop import WORKFLOWS
+from tests.sdk.sql.hand import start
+from tests.sdk.worker.conftest import Running
+from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Conn = psycopg.Connection[Any]
+SHOP = "tests.sdk.cli_shop"
+
+
+class Said(Struct):
+    """What a command said, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Pgwf = Callable[..., Said]
+
+
+@pytest.fixture
+def pgwf(dsn: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Pgwf:
+    """Runs a command on the test's database."""
+    for variable in ("DATABASE_URL", "NO_COLOR", "CLICOLOR_FORCE", "PGWF_USER"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PGWF_DSN", dsn)
+
+    def run(*arguments: str) -> Said:
+        code = run_command(arguments)
+        captured = capfd.readouterr()
+        return Said(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def worker(dsn: str) -> Iterator[Running]:
+    """A worker that knows the shop's workflows."""
+    with Client(dsn) as client:
+        running = Running(Worker(client, workflows=WORKFLOWS))
+        yield running
+        running.stop()
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_run_is_started_and_its_result_printed(pgwf: Pgwf) -> None:
+    said = pgwf("start", f"{SHOP}:doubling", "-P", "number=21", "-P", "label=n", "--id", "order-1", "--wait")
+
+    assert (said.code, said.out) == (0, '"n42"\n')
+    assert "started run order-1" in said.err
+    again = pgwf("start", f"{SHOP}:doubling", "-P", "number:=21", "-P", "label=n", "--id", "order-1")
+    assert (again.code, again.out) == (0, "order-1\n")
+    assert "had been started with this input before" in again.err
+    other = pgwf("start", f"{SHOP}:doubling", "-P", "number=22", "--id", "order-1")
+    assert other.code == 5
+    assert "order-1" in other.err
+
+
+@pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-P", "number:=4"],
+        ["-i", '{"number": 4}'],
+        ["-i", "[4]"],
+        ["-i", '{"label": ""}', "-P", "number:=4"],
+    ],
+)
+def test_a_run_is_started_by_the_name_of_its_workflow(pgwf: Pgwf, arguments: list[str]) -> None:
+    said = pgwf("start", "doubling", *arguments, "--wait", "--timeout", "20s")
+
+    assert (said.code, said.out) == (0, '"8"\n')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["start", f"{SHOP}:doubling"], "missing a required argument: 'number'; expected doubling(number: "),
+        (["start", f"{SHOP}:doubling", "-P", "number=x"], "argument number: Expected `int`, got `str`"),
+        (["start", f"{SHOP}:doubling", "-i", "{"], "-i {: it is not JSON"),
+        (["start", f"{SHOP}:doubling", "-i", "3"], "expected a JSON object"),
+        (["start", f"{SHOP}:NUMBER"], "it is a int, expected a workflow"),
+        (["start", f"{SHOP}:trebling"], "has no 'trebling'"),
+        (["start", f"{SHOP}:WORKFLOWS"], "it has several workflows"),
+        (["start", "no.such.module:x"], "no module 'no.such.module'"),
+    ],
+)
+def test_a_wrong_start_says_what_is_wrong_and_starts_nothing(
+    pgwf: Pgwf, db: Conn, arguments: list[str], said: str
+) -> None:
+    answer = pgwf(*arguments)
+
+    assert answer.code == 6
+    assert said in answer.err
+    assert "Traceback" not in answer.err
+    assert ops.list_runs(db).runs == ()
+
+
+@pytest.mark.usefixtures("worker")
+def test_the_exit_code_says_how_a_run_ended(pgwf: Pgwf) -> None:
+    failed = pgwf("start", "failing", "-P", "number:=3", "--id", "failing-1", "--wait")
+
+    assert failed.code == 10
+    assert failed.out == ""
+    assert "run failing-1 failed: ValueError: 3 is too many" in failed.err
+    assert pgwf("start", "delivering", "--id", "delivering-1").code == 0
+    assert pgwf("result", "delivering-1").code == 7
+    assert pgwf("result", "delivering-1", "--wait", "--timeout", "0s").code == 7
+    assert pgwf("cancel", "delivering-1", "--reason", "enough").code == 0
+    assert pgwf("result", "delivering-1", "--wait").code == 11
+    as_json = pgwf("result", "failing-1", "-o", "json")
+    assert as_json.code == 10
+    assert as_json.json["schema"] == "pgwf.result/1"
+    assert as_json.json["payload"]["message"] == "3 is too many"
+    assert pgwf("result", "nobody-1").code == 4
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_signal_reaches_the_run_as_the_type_it_expects(pgwf: Pgwf) -> None:
+    pgwf("start", "delivering", "--id", "delivering-1")
+
+    wrong = pgwf("signal", "delivering-9", "delivered", "-P", "weight:=1")
+    sent = pgwf("signal", "delivering-1", "delivered", "-P", "weight:=2.5", "-P", "code=X1", "--dedup-id", "d")
+    again = pgwf("signal", "delivering-1", "delivered", "-P", "weight:=9", "--dedup-id", "d")
+
+    assert (wrong.code, sent.code, again.code) == (4, 0, 0)
+    assert "nothing was sent" in again.err
+    assert pgwf("result", "delivering-1", "--wait").out == "2.5\n"
+    late = pgwf("signal", "delivering-1", "delivered")
+    assert late.code == 5
+    assert "is over" in late.err
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_person_decides_a_task(pgwf: Pgwf, db: Conn) -> None:
+    pgwf("start", f"{SHOP}:refunding", "-P", "cents=1200", "--id", "refund-1")
+    wait_until(lambda: ops.list_tasks(db), "the task is open")
+    task = pgwf("human", "list", "-o", "ids").out.strip()
+
+    shown = pgwf("human", "show", task).out
+
+    assert "Refund it?" in shown
+    assert f"pgwf human decide {task} approve -P cents=… [-P note=…]" in shown
+    assert '"cents": 1200' in shown
+    wrong = pgwf("human", "decide", task, "approve", "-P", "cents=0")
+    assert wrong.code == 6
+    assert "cents: expected a value of at least 1, found 0" in wrong.err
+    assert pgwf("human", "decide", task).code == 2
+    assert pgwf("human", "claim", task, "--as", "ann", "-o", "json").json["holder"] == "ann"
+    assert pgwf("human", "claim", task, "--as", "bob").code == 5
+    held = pgwf("human", "decide", task, "approve", "-P", "cents=1100", "--as", "bob")
+    assert held.code == 5
+    assert "ann holds it" in held.err
+    assert pgwf("human", "release", task, "--as", "ann").code == 0
+    assert pgwf("human", "decide", task, "APPROVE", "-P", "cents=1100", "--as", "bob").code == 0
+    assert pgwf("result", "refund-1", "--wait").out == '"bob paid 1100"\n'
+    assert pgwf("human", "decide", task, "reject", "-P", "reason=late").code == 5
+    assert pgwf("human", "list").err == "no task is open\n"
+    assert pgwf("human", "show", "refund-1/nothing").code == 4
+
+
+def test_empty_lists_are_json_too(pgwf: Pgwf) -> None:
+    for arguments in (["list"], ["human", "list"], ["worker", "list"], ["needs"]):
+        said = pgwf(*arguments, "-o", "json")
+
+        assert (said.code, said.json, said.err) == (0, [], "")
+
+
+def test_lists_are_data_on_stdout_and_talk_on_stderr(pgwf: Pgwf, db: Conn) -> None:
+    for number in range(3):
+        start(db, f"order-{number}")
+
+    page = pgwf("list", "-n", "2")
+    ids = pgwf("-o", "ids", "list", "status:ready")
+    as_json = pgwf("list", "-n", "1", "-o", "json")
+
+    assert [line.split()[0] for line in page.out.splitlines()] == ["RUN", "order-2", "order-1"]
+    assert page.err.startswith("more: pgwf list --before ")
+    assert ids.out == "order-2\norder-1\norder-0\n"
+    (run,) = as_json.json
+    assert run["schema"] == "pgwf.run/1"
+    assert run["run_id"] == "order-2"
+    assert run["created_at"].endswith("Z")
+    assert pgwf("list", "status:bogus").code == 2
+
+
+def test_several_runs_are_steered_at_once_and_each_failure_is_told(
+    pgwf: Pgwf, db: Conn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        start(db, f"order-{number}")
+
+    said = pgwf("pause", "order-0", "order-9", "order-1")
+
+    assert said.code == 4
+    assert "run order-0: paused" in said.err
+    assert "run order-9: no run 'order-9'" in said.err
+    assert [run.status for run in ops.list_runs(db).runs] == ["ready", "paused", "paused"]
+    assert "pgwf resume order-0" in pgwf("why", "order-0").out
+    monkeypatch.setattr(sys, "stdin", io.StringIO("order-0\norder-1\n"))
+    assert pgwf("resume", "-").code == 0
+    assert {run.status for run in ops.list_runs(db).runs} == {"ready"}
+    assert pgwf("terminate", "order-0", "--reason", "test").code == 0
+    assert ops.get_run(db, "order-0").status == "terminated"
+    retried = pgwf("retry", "order-0")
+    assert (retried.code, retried.out) == (0, "order-0~2\n")
+    assert pgwf("retry", "order-1").code == 5
+
+
+@pytest.mark.usefixtures("worker")
+def test_show_tells_a_run_as_picture_journal_and_sentence(pgwf: Pgwf) -> None:
+    pgwf("start", "doubling", "-P", "number:=9007199254740993", "--id", "order-1", "--wait")
+
+    drawn = pgwf("show", "order-1")
+    journal = pgwf("show", "order-1", "--journal", "-o", "json")
+
+    assert "order-1: workflow doubling, completed; need doubling; 3 entries" in drawn.out
+    assert any("double" in line and "█" in line for line in drawn.out.splitlines())
+    assert "\x1b" not in drawn.out
+    assert pgwf("show", "order-1", "--ascii", "--width", "60").out.isascii()
+    assert [entry["key"] for entry in journal.json] == ["/run:doubling#1", "/step:double#1", "/run:doubling#1"]
+    assert '"payload": 18014398509481986' in journal.out
+    assert pgwf("show", "order-1", "--why").out.startswith("It is over: completed")
+    assert pgwf("show", "order-1", "-o", "json").json["schema"] == "pgwf.timeline/1"
+    assert pgwf("show", "order-1", "-o", "ids").out == "order-1\n"
+    assert pgwf("show", "order-2").code == 4
+
+
+def test_colours_are_for_terminals_or_who_insists(pgwf: Pgwf, db: Conn, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(db, "order-1")
+    db.execute("select pgwf_sdk.terminate_run('order-1', 'ann')")
+
+    assert "\x1b" not in pgwf("list").out
+    monkeypatch.setenv("CLICOLOR_FORCE", "1")
+    assert "\x1b[33mterminated" in pgwf("list").out
+
+
+def test_a_payload_cannot_drive_the_terminal(pgwf: Pgwf, db: Conn) -> None:
+    start(db, "order-1", input_=msgspec.json.encode({"args": ["\x1b]0;pwned\x07\u202e"], "kwargs": {}}))
+    db.execute("update pgwf_sdk.run set workflow = e'a\\x1b[31m'")
+
+    for arguments in (["list"], ["show", "order-1"], ["show", "order-1", "--journal"], ["why", "order-1"]):
+        out = pgwf(*arguments).out
+
+        assert "\x1b" not in out
+        assert "\u202e" not in out
+
+
+def test_without_a_database_the_next_step_is_named(pgwf: Pgwf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PGWF_DSN")
+
+    said = pgwf("list")
+
+    assert said.code == 2
+    assert "pgwf dev" in said.err
+
+
+def test_the_connection_is_taken_from_option_then_variables(
+    pgwf: Pgwf, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGWF_DSN", "postgresql://nobody:s3cret@/x?host=/no/such/folder")
+
+    wrong = pgwf("list")
+
+    assert wrong.code == 1
+    assert "no connection to the database" in wrong.err
+    assert "s3cret" not in wrong.err
+    assert pgwf("list", "--dsn", dsn).code == 0
+    assert pgwf("--dsn", dsn, "list").code == 0
+    monkeypatch.delenv("PGWF_DSN")
+    monkeypatch.setenv("DATABASE_URL", dsn)
+    assert pgwf("list").code == 0
+
+
+def test_migrate_installs_checks_and_prints(pgwf: Pgwf, db: Conn) -> None:
+    assert pgwf("migrate", "--check").code == 0
+    db.execute("drop schema pgwf cascade; drop schema pgwf_journal cascade; drop schema pgwf_sdk cascade")
+
+    missing = pgwf("migrate", "--check")
+    unusable = pgwf("list")
+    installed = pgwf("migrate")
+
+    assert (missing.code, unusable.code, installed.code) == (8, 8, 0)
+    assert "pgwf migrate" in missing.err
+    assert "pgwf migrate" in unusable.err
+    assert pgwf("migrate").code == 0
+    assert pgwf("list", "-o", "json").json == []
+    printed = pgwf("migrate", "--sql")
+    assert "create schema if not exists pgwf" in printed.out
+    assert printed.err == ""
+    assert pgwf("migrate", "--sql", "--check").code == 2
+
+
+def test_the_reader_of_a_pipe_may_leave(dsn: str, db: Conn) -> None:
+    for number in range(200):
+        start(db, f"order-{number}")
+
+    code, err = _piped(dsn, "list", "-n", "200", "-o", "json")
+
+    assert (code, err) == (141, "")
+
+
+def _piped(dsn: str, *arguments: str) -> tuple[int, str]:
+    """Run a command whose stdout is closed before it writes; its exit code and stderr."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "wb") as stdout:
+        done = subprocess.run(
+            [sys.executable, "-m", "pgwf_sdk.cli", *arguments],
+            env={**os.environ, "PGWF_DSN": dsn},
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    return done.returncode, done.stderr
+
+
+def test_a_worker_is_run_by_module_and_drained_by_a_signal(dsn: str, db: Conn) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "pgwf_sdk.cli", "worker", "run", f"{SHOP}:doubling", "--name", "w-7"],
+        env={**os.environ, "PGWF_DSN": dsn},
+        cwd=Path(__file__).parents[2],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            wait_until(lambda: [row.worker_id for row in ops.list_workers(db)] == ["w-7"], "the worker is known")
+            start(db, "order-1", workflow="doubling", need="doubling", input_=b'{"args":[2],"kwargs":{}}')
+            wait_until(lambda: ops.get_run(db, "order-1").is_final, "the run is over")
+        finally:
+            process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 0
+    assert "worker w-7 runs doubling" in err
+    assert ops.get_ending(db, "order-1").payload == '"4"'
+
+
+PRINT_WHAT_HELP_LOADS = """
+import sys
+from pgwf_sdk.cli._app import run_command
+code = run_command(["--help"])
+print([name for name in ("psycopg", "asyncio", "pgwf_sdk.replay") if name in sys.modules], code, file=sys.stderr)
+"""
+
+
+def test_help_is_quick_because_nothing_is_imported_for_it() -> None:
+    loaded = subprocess.run(
+        [sys.executable, "-c", PRINT_WHAT_HELP_LOADS], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert "Usage: pgwf" in loaded.stdout
+    assert loaded.stderr == "[] 0\n"
+
+
+def test_every_command_has_help(pgwf: Pgwf) -> None:
+    listed = [line.split()[0] for line in pgwf("--help").out.partition("Commands:\n")[2].splitlines() if line[2] != " "]
+
+    assert len(listed) >= 17
+    for command in listed:
+        assert pgwf(command, "--help").code == 0, command
