@@ -129,14 +129,16 @@ def test_environment_whose_python_is_gone_is_made_afresh(checkout: Checkout) -> 
     assert checkout.calls == ["venv", "pip", "venv", "pip"]
 
 
-def test_failing_installer_is_followed_by_pip_and_its_failure_says_what_to_do(checkout: Checkout) -> None:
+def test_failing_uv_is_followed_by_venv_and_pip_and_their_failure_says_what_to_do(checkout: Checkout) -> None:
     (checkout.tools / "fail").touch()
-    (checkout.folder / "requirements" / "constraints.txt").write_text("this is no constraint\n")
+    # Found before the standard library's, as if making the environment failed.
+    (checkout.tools / "venv.py").write_text("raise SystemExit(3)\n")
 
-    failed = checkout.run("setup")
+    failed = checkout.run("setup", PYTHONPATH=str(checkout.tools))
 
     assert failed.returncode == 1
     assert "uv failed (exit 1); trying pip" in failed.stderr
+    assert "exit 3 from" in failed.stderr
     assert "the next call starts afresh" in failed.stderr
 
 
