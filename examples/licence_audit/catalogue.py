@@ -7,6 +7,11 @@ from enum import StrEnum
 from functools import cache
 from importlib import resources
 
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+_EXPRESSION_CHARACTERS_MAX = 2_000
+_NESTING_MAX = 40  # Parentheses; whoever evaluates an expression recurses.
+
 
 class Category(StrEnum):
     """What a licence asks of someone who ships the distribution, from least to most."""
@@ -223,6 +228,16 @@ EXCEPTIONS: tuple[tuple[str, str], ...] = (
     ("Classpath-exception-2.0", r"linking this library statically or dynamically with other modules"),
     ("Bootloader-exception", r"bootloader exception|unlimited permission to link or embed compiled bootloader"),
 )
+
+
+def canonical(expression: str) -> str:
+    """Return a valid SPDX expression in SPDX's spelling, or "" if it is none (or absurdly long or deep)."""
+    if len(expression) > _EXPRESSION_CHARACTERS_MAX or expression.count("(") > _NESTING_MAX:
+        return ""
+    try:
+        return str(canonicalize_license_expression(expression))
+    except InvalidLicenseExpression:
+        return ""
 
 
 def stem(licence: str) -> str:

@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from examples.licence_audit import catalogue, matching
 from examples.licence_audit.catalogue import Category
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from examples.licence_audit.evidence import Metadata
 
 _TOKEN = re.compile(r"\(|\)|[^\s()]+")
-_EXPRESSION_CHARACTERS_MAX = 2_000
-_NESTING_MAX = 40  # Parentheses; the parser below recurses.
 _NAME_CHARACTERS_MAX = 200  # A License field longer than this is a pasted licence, not a name.
 
 Source = Literal["License-Expression", "License", "Classifier", "Text", ""]
@@ -57,7 +54,7 @@ class Declared(msgspec.Struct, frozen=True):
 def declared(metadata: Metadata) -> Declared:
     """Return the most exact statement: License-Expression, then a named License, classifiers, a pasted text."""
     if metadata.license_expression:
-        expression = canonical(metadata.license_expression)
+        expression = catalogue.canonical(metadata.license_expression)
         return Declared("License-Expression", metadata.license_expression, expression)
     field, is_pasted = metadata.license_field, len(metadata.license_field) > _NAME_CHARACTERS_MAX
     candidates: list[Declared] = []
@@ -72,16 +69,6 @@ def declared(metadata: Metadata) -> Declared:
     return exact or vague or next(iter(candidates), Declared())
 
 
-def canonical(expression: str) -> str:
-    """Return a valid SPDX expression in SPDX's spelling, or "" if it is none (or absurdly long or deep)."""
-    if len(expression) > _EXPRESSION_CHARACTERS_MAX or expression.count("(") > _NESTING_MAX:
-        return ""
-    try:
-        return str(canonicalize_license_expression(expression))
-    except InvalidLicenseExpression:
-        return ""
-
-
 def _from_text(field: str) -> Declared:
     """Return what a whole licence text, pasted into the License field, says."""
     reading = matching.read(field)
@@ -91,10 +78,12 @@ def _from_text(field: str) -> Declared:
 
 def _from_name(field: str) -> Declared:
     raw = " ".join(field.split())
-    if expression := canonical(raw):
+    if expression := catalogue.canonical(raw):
         return Declared("License", raw, expression)
     choices = re.split(r"(?i)\s+or\s+|\s*/\s*|\s*\|\s*", raw)
-    named = [catalogue.NAMES.get(catalogue.simplified(choice)) or _single(canonical(choice)) for choice in choices]
+    named = [
+        catalogue.NAMES.get(catalogue.simplified(choice)) or _single(catalogue.canonical(choice)) for choice in choices
+    ]
     if len(named) > 1 and all(len(licences) == 1 for licences in named):
         return Declared("License", raw, " OR ".join(licences[0] for licences in named))
     return _named("License", raw, catalogue.NAMES.get(catalogue.simplified(raw), ()))

@@ -54,6 +54,7 @@ _SPELLINGS = {
     "noncommercial": "non",
 }
 _WORD = re.compile(r"[a-z0-9]+(?:\.[0-9]+)*")
+_IDENTIFIER = re.compile(r"[A-Za-z0-9.+-]+")
 _TAG = re.compile(r"SPDX-License-Identifier:\s*([A-Za-z0-9.+() -]+)")
 
 
@@ -129,9 +130,9 @@ def read(text: str) -> Reading:
 
 def _mentions(text: str, prose: str) -> tuple[str, ...]:
     """Return the licences that SPDX tags in `text` and the words of `prose` name."""
-    tags: list[str] = _TAG.findall(text)
+    tagged: list[str] = [name for tag in _TAG.findall(text) for name in _IDENTIFIER.findall(tag)]
     named = [licence for licence, pattern in catalogue.MENTIONS if re.search(pattern, prose)]
-    return tuple(dict.fromkeys([*(tag.strip() for tag in tags), *named]))
+    return tuple(dict.fromkeys([*filter(None, map(catalogue.canonical, tagged)), *named]))
 
 
 def _gnu_notices(prose: str) -> tuple[str, ...]:

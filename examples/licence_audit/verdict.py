@@ -129,7 +129,7 @@ def judge(item: Item, metadata: Metadata, texts: LicenceTexts, classified: Class
     status = _status(stated, own, classified)
     licence = _licence(stated, own, classified, status)
     kind = _category(stated, licence, status)
-    bundled = tuple(sorted(set(_licences(classified, "bundled")) | _extra(stated, own, status)))
+    bundled = _bundled(stated, own, classified, status)
     findings = [
         *_status_findings(stated, own, status, classified),
         *(_category_findings(licence, kind) if status is not Status.CONFLICT else []),
@@ -235,6 +235,14 @@ def _category(stated: Declared, licence: str, status: Status) -> Category:
         # Until someone has looked, the stricter of the two holds.
         return max(found, stated.category, key=lambda kind: kind.rank)
     return found
+
+
+def _bundled(stated: Declared, own: tuple[str, ...], classified: Classified, status: Status) -> tuple[str, ...]:
+    """Return the licences of parts a distribution carries, other than those it is under itself."""
+    extra = _extra(stated, own, status)
+    itself = {catalogue.stem(each) for each in (stated.licences if stated.expression else set(own) - extra)}
+    carried = set(_licences(classified, "bundled")) | extra
+    return tuple(sorted(each for each in carried if catalogue.stem(each) not in itself))
 
 
 def _extra(stated: Declared, own: tuple[str, ...], status: Status) -> set[str]:

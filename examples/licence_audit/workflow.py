@@ -58,9 +58,9 @@ def audit_one(ctx: Context, item: Item) -> Verdict:
         metadata = ctx.step(read_metadata, item)
         texts = ctx.step(read_licence_texts, item, metadata.license_files)
         classified = ctx.step(classify, texts)
+        return verdict.judge(item, metadata, texts, classified)
     except Exception as error:  # noqa: BLE001 - one distribution must not end the audit of the others
         return verdict.unreadable(item, f"could not be audited: {type(error).__name__}: {error}")
-    return verdict.judge(item, metadata, texts, classified)
 
 
 @workflow(need=AUDIT_NEED)

@@ -76,6 +76,13 @@ def test_a_short_text_that_names_a_licence_is_a_reference_to_it() -> None:
     assert (reading.matches, reading.mentioned) == ((), ("MPL-2.0",))
 
 
+def test_an_spdx_tag_names_the_licences_of_its_expression() -> None:
+    assert matching.read("# SPDX-License-Identifier: (mit OR Apache-2.0) AND nonsense").mentioned == (
+        "MIT",
+        "Apache-2.0",
+    )
+
+
 def test_a_gnu_notice_is_found_in_a_text_of_any_length() -> None:
     notice = (
         "Libfoo is free software; you can redistribute it under the terms of the GNU Lesser\nGeneral Public License as "

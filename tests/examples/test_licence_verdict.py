@@ -1,18 +1,20 @@
 from __future__ import annotations
 
 import sysconfig
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import get_args
 
+import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from examples.licence_audit import catalogue, declaration, evidence, inventory, verdict
 from examples.licence_audit.catalogue import Category
-from examples.licence_audit.evidence import Metadata
+from examples.licence_audit.evidence import LicenceText, LicenceTexts, Metadata, Role
+from examples.licence_audit.inventory import Item
 from examples.licence_audit.verdict import Severity, Status, Verdict
 from tests.examples.distributions import install, text
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def audit(folder: Path) -> list[Verdict]:
@@ -125,6 +127,13 @@ def test_copyleft_parts_of_a_permissive_distribution_need_a_decision(tmp_path: P
     assert judged.needs_decision
 
 
+def test_a_part_under_the_licence_of_the_whole_is_nothing_to_report(tmp_path: Path) -> None:
+    files = {"LICENSE": text("LGPL-2.1"), "licenses/vendor/dep/COPYING": text("LGPL-2.1")}
+    install(tmp_path, "zeta", headers=("License-Expression: LGPL-2.1-or-later",), files=files)
+
+    assert (one(tmp_path).bundled, codes(one(tmp_path))) == ((), ["weak-copyleft"])
+
+
 def test_the_gpl_text_beside_the_lgpl_text_is_part_of_it(tmp_path: Path) -> None:
     files = {"COPYING": text("GPL-3.0"), "COPYING.LESSER": text("LGPL-3.0")}
     install(tmp_path, "zeta", headers=("License-Expression: LGPL-3.0-or-later",), files=files)
@@ -200,6 +209,60 @@ def test_every_name_in_the_catalogue_is_spelt_as_names_are_looked_up() -> None:
     assert [name for name in catalogue.NAMES if catalogue.simplified(name) != name] == []
 
 
+LINES = st.sampled_from(
+    [
+        *catalogue.texts(),
+        *catalogue.NAMES,
+        "AND",
+        "OR",
+        "WITH",
+        "(",
+        ")",
+        "BSD License",
+        "OSI Approved",
+        "LicenseRef-x",
+        "GPL-2.0+",
+    ]
+) | st.text(max_size=20)
+STATEMENTS = st.lists(LINES, max_size=4).map(" ".join)
+DOCUMENTS = st.lists(
+    st.sampled_from(["MIT", "BSD-3-Clause", "LGPL-3.0", "GPL-2.0"]).map(text)
+    | STATEMENTS.map(lambda statement: f"SPDX-License-Identifier: {statement}")
+    | st.text(max_size=200),
+    max_size=3,
+).map("\n".join)
+TEXTS = st.lists(
+    st.builds(
+        LicenceText,
+        path=st.just("LICENSE"),
+        role=st.sampled_from(get_args(Role)),
+        byte_count=st.just(1),
+        sha256=st.just("0"),
+        text=DOCUMENTS,
+    ),
+    max_size=3,
+).map(lambda texts: LicenceTexts(tuple(texts)))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    metadata=st.builds(
+        Metadata,
+        license_expression=STATEMENTS,
+        license_field=STATEMENTS,
+        classifiers=st.lists(STATEMENTS, max_size=3).map(tuple),
+    ),
+    texts=TEXTS,
+)
+def test_whatever_is_declared_and_found_gets_a_verdict(metadata: Metadata, texts: LicenceTexts) -> None:
+    judged = verdict.judge(
+        Item("/x-1.dist-info", "x-1.dist-info", "dist-info"), metadata, texts, verdict.classify(texts)
+    )
+
+    assert judged.needs_decision or judged.category in (Category.PERMISSIVE, Category.PUBLIC_DOMAIN)
+    assert msgspec.json.decode(msgspec.json.encode(judged), type=Verdict) == judged
+
+
 def test_this_environment_is_judged_without_a_conflict_and_with_its_copyleft() -> None:
     """Accuracy on real input: what is installed here is well kept, and psycopg is LGPL."""
     verdicts = {judged.name: judged for judged in audit(_site_packages())}
@@ -213,6 +276,4 @@ def test_this_environment_is_judged_without_a_conflict_and_with_its_copyleft() -
 
 
 def _site_packages() -> Path:
-    from pathlib import Path
-
     return Path(sysconfig.get_paths()["purelib"])

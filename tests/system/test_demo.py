@@ -29,7 +29,10 @@ ROOT = Path(__file__).resolve().parents[2]
 DISTRIBUTIONS_COUNT = 24
 END_SECONDS_MAX = 90.0
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.skipif("PGWF_TEST_PG_BIN" in os.environ, reason="the demo brings the embedded PostgreSQL"),
+]
 
 
 class Demo:
