@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 import click
 import msgspec
@@ -151,15 +151,16 @@ def _arguments(parameters: Sequence[str], input_: str | None) -> tuple[list[Any]
     given = read_input(input_)
     if given is None:
         return [], assembled(parse_parameters(parameters))
-    value = msgspec.json.decode(given)
+    value: Any = msgspec.json.decode(given)
     if isinstance(value, list) and not parameters:
-        return value, {}
+        in_order: list[Any] = value
+        return in_order, {}
     if not isinstance(value, dict):
         raise CliError(
             "-i: expected a JSON object with the arguments by name, or (without -P) a list of them in order",
             ExitCode.INVALID_INPUT,
         )
-    return [], {**value, **assembled(parse_parameters(parameters))}
+    return [], {**cast("dict[str, Any]", value), **assembled(parse_parameters(parameters))}
 
 
 def _start_call(

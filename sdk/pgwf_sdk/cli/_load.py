@@ -1,11 +1,11 @@
 """Workflows found in the user's modules."""
 
 import importlib
-import importlib.util
 import os
 import sys
+from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pgwf_sdk.cli._exit import CliError, ExitCode
 
@@ -15,27 +15,25 @@ if TYPE_CHECKING:
 
 def workflows_of(reference: str) -> "list[Workflow[..., Any]]":
     """The workflows of `module`, or the one or the list of `module:attribute`. CliError when there is none."""
-    from pgwf_sdk._definition import Workflow
-
     module_name, colon, attribute = reference.partition(":")
     module = load_module(module_name)
     if not colon:
-        found = [value for value in vars(module).values() if isinstance(value, Workflow)]
-        unique = list({id(workflow): workflow for workflow in found}.values())
-        if not unique:
+        found = _only_workflows(vars(module).values())
+        if not found:
             raise CliError(
                 f"module {module_name!r} has no workflow; expected a function decorated with @workflow in it",
                 ExitCode.INVALID_INPUT,
             )
-        return unique
+        return found
     value = _attribute(module, attribute)
-    listed = list(value) if isinstance(value, list | tuple) else [value]
-    if not listed or not all(isinstance(item, Workflow) for item in listed):
+    listed = list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
+    found = _only_workflows(listed)
+    if not found or len(found) < len(listed):
         raise CliError(
             f"{reference}: it is {_described(value)}, expected a workflow or a list of workflows",
             ExitCode.INVALID_INPUT,
         )
-    return listed
+    return found
 
 
 def workflow_of(reference: str) -> "Workflow[..., Any]":
@@ -78,6 +76,19 @@ def _load_file(path: str) -> ModuleType:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     return importlib.import_module(file.removesuffix(".py"))
+
+
+def _only_workflows(values: "Iterable[Any]") -> "list[Workflow[..., Any]]":
+    """Those of the values that are workflows, each once."""
+    from pgwf_sdk._definition import Workflow
+
+    found: list[Workflow[..., Any]] = []
+    for value in values:
+        if isinstance(value, Workflow):
+            workflow: Workflow[..., Any] = value
+            if workflow not in found:
+                found.append(workflow)
+    return found
 
 
 def _attribute(module: ModuleType, path: str) -> Any:

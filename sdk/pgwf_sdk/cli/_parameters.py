@@ -5,7 +5,7 @@ once.
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -86,10 +86,10 @@ def _read_source(text: str) -> bytes:
 
 def _place(root: dict[str, Any], parameter: Parameter) -> None:
     *parents, last = parameter.path
-    target: Any = root
+    target: dict[str, Any] | None = root
     for name in parents:
-        target = target.setdefault(name, {}) if isinstance(target, dict) else None
-    if not isinstance(target, dict) or last in target:
+        target = None if target is None else _object(target.setdefault(name, {}))
+    if target is None or last in target:
         raise CliError(
             f"-P {'.'.join(parameter.path)}: it was given twice, or as a value and as a part of that value",
             ExitCode.INVALID_INPUT,
@@ -98,13 +98,18 @@ def _place(root: dict[str, Any], parameter: Parameter) -> None:
 
 
 def _with_lists(value: Any) -> Any:
-    if not isinstance(value, dict):
+    parts = _object(value)
+    if parts is None:
         return value
-    if value and all(name.isdecimal() for name in value):
-        places = sorted(value, key=int)
+    if parts and all(name.isdecimal() for name in parts):
+        places = sorted(parts, key=int)
         if [int(place) for place in places] == list(range(len(places))):
-            return [_with_lists(value[place]) for place in places]
-    return {name: _with_lists(part) for name, part in value.items()}
+            return [_with_lists(parts[place]) for place in places]
+    return {name: _with_lists(part) for name, part in parts.items()}
+
+
+def _object(value: Any) -> dict[str, Any] | None:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def _shown(text: str) -> str:

@@ -8,7 +8,7 @@ origin is ignored here, and the workflow checks the value again with its type.
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import msgspec
@@ -164,44 +164,44 @@ class DecisionForm:
         raise DecisionError(path, f"expected {' or '.join(self._words(part) for part in parts)}, found {_shown(value)}")
 
     def _has_tag_of(self, schema: Schema, value: Any) -> bool:
+        given = _object(value)
         properties: dict[str, Schema] = self._resolved(schema).get("properties", {})
         tags = {name: tag for name, part in properties.items() if (tag := _constant(part)) is not None}
-        return isinstance(value, dict) and bool(tags) and all(value.get(name) == tag for name, tag in tags.items())
+        return given is not None and bool(tags) and all(given.get(name) == tag for name, tag in tags.items())
 
     def _fitted_object(self, value: Any, schema: Schema, path: str, *, depth: int) -> dict[str, Any]:
-        if not isinstance(value, dict):
+        given = _object(value)
+        if given is None:
             raise DecisionError(path, f"expected an object, found {_shown(value)}")
         properties: dict[str, Schema] = schema.get("properties", {})
-        extra: Any = schema.get("additionalProperties", True)
-        for name in value:
-            if name not in properties and properties and not isinstance(extra, dict):
-                known = ", ".join(properties) or "none"
-                raise DecisionError(_below(path, name), f"there is no such field; known are {known}")
+        others = _object(schema.get("additionalProperties"))
+        for name in given:
+            if name not in properties and properties and others is None:
+                raise DecisionError(_below(path, name), f"there is no such field; known are {', '.join(properties)}")
         for name in schema.get("required", ()):
-            if name not in value:
-                part = properties.get(name, {})
-                raise DecisionError(_below(path, name), f"it is missing; expected {self._words(part)}")
-        others: Schema = extra if isinstance(extra, dict) else {}
+            if name not in given:
+                words = self._words(properties.get(name, {}))
+                raise DecisionError(_below(path, name), f"it is missing; expected {words}")
         return {
-            name: self._fitted(part, properties.get(name, others), _below(path, name), depth=depth + 1)
-            for name, part in value.items()
+            name: self._fitted(part, properties.get(name, others or {}), _below(path, name), depth=depth + 1)
+            for name, part in given.items()
         }
 
     def _fitted_array(self, value: Any, schema: Schema, path: str, *, depth: int) -> list[Any]:
         if not isinstance(value, list):
             raise DecisionError(path, f"expected a list, found {_shown(value)}; write {path or 'it'}:='[…]'")
-        _check_bounds(len(value), schema, path, keys=("minItems", "maxItems"), what="number of items")
+        given: list[Any] = value
+        _check_bounds(len(given), schema, path, keys=("minItems", "maxItems"), what="number of items")
         heads: Sequence[Schema] = schema.get("prefixItems", ())
-        rest: Any = schema.get("items", {})
+        rest = _object(schema.get("items")) or {}
         return [
-            self._fitted(
-                part,
-                heads[index] if index < len(heads) else (rest if isinstance(rest, dict) else {}),
-                _below(path, str(index)),
-                depth=depth + 1,
-            )
-            for index, part in enumerate(value)
+            self._fitted(part, heads[index] if index < len(heads) else rest, _below(path, str(index)), depth=depth + 1)
+            for index, part in enumerate(given)
         ]
+
+
+def _object(value: Any) -> dict[str, Any] | None:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def _constant(schema: Schema) -> Any:
