@@ -11,7 +11,7 @@ from pgwf_sdk._errors import RunConflictError
 from pgwf_sdk.replay import OpenHuman, StartChild
 from pgwf_sdk.worker._advance import AttemptNote, ChildStart, TaskClosing, TaskOpening
 from pgwf_sdk.worker._openings import child_start, task_opening
-from pgwf_sdk.worker._waits import Draft, Resolution, Wait, opening
+from pgwf_sdk.worker._waits import Draft, Resolution, Wait, Waits, opening
 
 
 @dataclass(slots=True)
@@ -35,14 +35,6 @@ class Batch:
         self.by_deadline += resolution.by_deadline
         self.tasks += [TaskClosing(key=key, close="expired") for key in resolution.closed_tasks]
 
-    def prepend(self, other: "Batch") -> None:
-        """Put back what was not written after all."""
-        self.drafts[:0] = other.drafts
-        self.consumed[:0] = other.consumed
-        self.children[:0] = other.children
-        self.tasks[:0] = other.tasks
-        self.attempts[:0] = other.attempts
-
     def forget(self, key: str) -> bool:
         """Take out what was going to be said about a call. True when it was to be opened."""
         is_unopened = any(one.entry.key == key and one.entry.phase is Phase.OPENED for one in self.drafts)
@@ -51,12 +43,15 @@ class Batch:
         self.tasks = [task for task in self.tasks if task["key"] != key]
         return is_unopened
 
-    def forget_decisions(self) -> None:
-        """Take out what only the clock had decided."""
+    def give_back(self, following: "Batch", waits: Waits) -> None:
+        """Nothing of this was written: it goes into the next item. What only the clock had decided is decided anew."""
+        waits.reopen(self.by_deadline)
         decided = {wait.id.key for wait in self.by_deadline}
-        self.drafts = [one for one in self.drafts if one.entry.key not in decided]
-        self.tasks = [task for task in self.tasks if task["key"] not in decided]
-        self.by_deadline = []
+        following.drafts[:0] = [one for one in self.drafts if one.entry.key not in decided]
+        following.tasks[:0] = [task for task in self.tasks if task["key"] not in decided]
+        following.consumed[:0] = self.consumed
+        following.children[:0] = self.children
+        following.attempts[:0] = self.attempts
 
     def open(self, run_id: str, wait: Wait) -> None:
         """Record that the run waits, and open what it waits for. UsageError: that cannot be."""

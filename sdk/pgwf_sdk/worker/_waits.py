@@ -107,10 +107,15 @@ class Resolution:
 class Waits:
     """The open waits of one run and the inbox rows nobody has consumed."""
 
-    def __init__(self, inbox: Iterable[InboxRow] = ()) -> None:
+    def __init__(
+        self, inbox: Iterable[InboxRow] = (), *, deadline: datetime | None = None, is_cancelled: bool = False
+    ) -> None:
         self._waits: dict[str, Wait] = {}
         self._inbox: dict[int, InboxRow] = {row.id: row for row in inbox}
+        self._deadline = deadline
         self.inbox_seen = max(self._inbox, default=0)
+        self.is_cancelled = is_cancelled
+        """True once the code has heard, or is about to hear, of a cancel request; it hears of one only."""
 
     def __len__(self) -> int:
         return len(self._waits)
@@ -131,13 +136,6 @@ class Waits:
         for row in rows:
             self._inbox[row.id] = row
             self.inbox_seen = max(self.inbox_seen, row.id)
-
-    def consume(self, kind: Kind) -> list[InboxRow]:
-        """Rows of `kind` that no wait asks for, taken out."""
-        rows = [row for row in self._inbox.values() if row.kind is kind]
-        for row in rows:
-            del self._inbox[row.id]
-        return rows
 
     def unopened(self) -> list[Wait]:
         """Waits whose opened entry is yet to be appended; they count as being opened from now on."""
@@ -172,13 +170,17 @@ class Waits:
             elif ends_at is not None and ends_at <= now:
                 found.append((ends_at, order, wait, None))
         resolution = Resolution()
+        self._hear_of_cancel(now, resolution)
         for _, _, wait, row in sorted(found, key=lambda one: one[:2]):
             self._settle(wait, row, resolution)
         return resolution
 
     def next_instant(self) -> datetime | None:
-        """The earliest recorded deadline."""
-        return min((wait.ends_at for wait in self._waits.values() if wait.ends_at is not None), default=None)
+        """The earliest recorded deadline, of a wait or of the run."""
+        instants = [wait.ends_at for wait in self._waits.values() if wait.ends_at is not None]
+        if self._deadline is not None and not self.is_cancelled:
+            instants.append(self._deadline)
+        return min(instants, default=None)
 
     def shortest_opening(self) -> timedelta | None:
         """The shortest duration among waits whose entries are being appended: their deadline counts from then."""
@@ -197,6 +199,20 @@ class Waits:
             if wait.is_opening and wait.opened_at is None and wait.deadline.until is not None
         ]
         return min(instants, default=None)
+
+    def _hear_of_cancel(self, now: datetime, resolution: Resolution) -> None:
+        requests = [row for row in self._inbox.values() if row.kind is Kind.CANCEL]
+        for row in requests:
+            del self._inbox[row.id]
+            resolution.consumed.append(row.id)
+        if self.is_cancelled:
+            return
+        if requests:
+            resolution.drafts.append(_cancellation(requests[0].payload))
+        elif self._deadline is not None and self._deadline <= now:
+            reason = {"by": "deadline", "reason": f"not done by {self._deadline}"}
+            resolution.drafts.append(_cancellation(msgspec.json.encode(reason)))
+        self.is_cancelled = bool(resolution.drafts)
 
     def _record(self, wait: Wait, payload: bytes | None, recorded_at: datetime) -> None:
         wait.deadline = Deadline() if payload is None else msgspec.json.decode(payload, type=Deadline)
@@ -236,3 +252,8 @@ def opening(wait: Wait, **details: Any) -> Draft:
     deadline = msgspec.structs.replace(wait.deadline, **details)
     payload = msgspec.json.encode(deadline)
     return draft(wait.id, Phase.OPENED, None if payload == b"{}" else payload, NONE if payload == b"{}" else JSON)
+
+
+def _cancellation(payload: bytes | None) -> Draft:
+    encoding = NONE if payload is None else JSON
+    return Draft(NewEntry(0, Kind.CANCEL, Phase.COMPLETED, "", "cancel", 1, payload, encoding))

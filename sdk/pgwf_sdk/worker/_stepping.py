@@ -1,0 +1,139 @@
+"""The steps of one activation: which run, which wait for their next attempt, which belong to another fleet."""
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from pgwf_journal import ENCODING_JSON, Kind, Phase
+from pgwf_sdk import _failure
+from pgwf_sdk._errors import StepInterruptedError
+from pgwf_sdk.replay import CallId, RunStep
+from pgwf_sdk.worker._advance import Attempt, AttemptNote, Claim
+from pgwf_sdk.worker._batch import Batch
+from pgwf_sdk.worker._steps import StepAttempt, StepRaised, StepResult, StepReturned
+from pgwf_sdk.worker._waits import draft
+
+if TYPE_CHECKING:
+    from pgwf_sdk.worker._driver import Driver
+    from pgwf_sdk.worker._port import Port
+
+log = logging.getLogger("pgwf_sdk.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class _Retry:
+    command: RunStep
+    next_at: datetime
+
+
+class Stepping:
+    """Takes the steps the code asks for, and says what is to be recorded about them."""
+
+    def __init__(self, claim: Claim, port: "Port", driver: "Driver") -> None:
+        self._run_id = claim.run_id
+        self._port = port
+        self._driver = driver
+        self._running: dict[str, StepAttempt] = {}
+        self._retries: dict[str, _Retry] = {}
+        self._hops: dict[str, RunStep] = {}
+        self._beginning: dict[str, RunStep] = {}
+        self._begun = {entry.key for entry in claim.history if entry.kind is Kind.STEP and entry.phase is Phase.OPENED}
+        self._failed = dict(claim.attempts)
+
+    @property
+    def is_idle(self) -> bool:
+        """True when no step runs or is about to."""
+        return not self._running and not self._beginning
+
+    @property
+    def next_instant(self) -> datetime | None:
+        """When the next attempt of some step is due."""
+        return min((retry.next_at for retry in self._retries.values()), default=None)
+
+    @property
+    def first_hop(self) -> RunStep | None:
+        """The first step, in the order of the code, that only another fleet can do."""
+        return min(self._hops.values(), key=lambda command: (command.id.scope, command.id.call), default=None)
+
+    def take(self, command: RunStep, batch: Batch) -> None:
+        """The code waits for this step."""
+        key = command.id.key
+        if command.step.need is not None and not self._port.offers(command.step.need):
+            self._hops[key] = command
+        elif key in self._begun:
+            interrupted = StepInterruptedError(
+                f"step {command.step.name!r} had begun when its worker died; whether it took effect is unknown",
+                step=command.step.name,
+            )
+            batch.drafts.append(draft(command.id, Phase.FAILED, _failure.describe(interrupted), ENCODING_JSON))
+        elif (failed := self._failed.get(key)) is not None and failed.next_at > self._port.now():
+            self._retries[key] = _Retry(command, failed.next_at)
+        elif command.step.at_most_once:
+            self._beginning[key] = command
+            batch.drafts.append(draft(command.id, Phase.OPENED))
+        else:
+            self._start(command)
+
+    def opened(self, key: str) -> None:
+        """The entry that a step begins is in the journal: now it may begin."""
+        if (command := self._beginning.pop(key, None)) is not None:
+            self._start(command)
+
+    def start_due(self, now: datetime) -> None:
+        """Begin the attempts whose time has come."""
+        for key in [key for key, retry in self._retries.items() if retry.next_at <= now]:
+            self._start(self._retries.pop(key).command)
+
+    def done(self, call: CallId, number: int, result: StepResult, batch: Batch, *, may_retry: bool) -> RunStep | None:
+        """An attempt ended. The step, if that ended it; None if it is tried again, or nobody waits for it any more."""
+        attempt = self._running.pop(call.key, None)
+        if attempt is None:
+            return None
+        if isinstance(result, StepRaised) and result.retry_in is not None and may_retry:
+            self._retry(attempt.command, number, result, result.retry_in, batch)
+            return None
+        if isinstance(result, StepReturned):
+            batch.drafts.append(draft(call, Phase.COMPLETED, result.payload, result.encoding))
+        else:
+            batch.drafts.append(draft(call, Phase.FAILED, result.envelope, ENCODING_JSON))
+        if self._failed.pop(call.key, None) is not None:
+            batch.attempts.append(AttemptNote(key=call.key, no=number, next_seconds=None, error=None))
+        return attempt.command
+
+    def drop(self, key: str) -> None:
+        """Nobody waits for that step any more."""
+        self._retries.pop(key, None)
+        self._hops.pop(key, None)
+        self._beginning.pop(key, None)
+        if (attempt := self._running.pop(key, None)) is not None:
+            attempt.drop()
+
+    def drop_all(self, *, lease_lost: bool = False) -> None:
+        """Whatever is running goes nowhere."""
+        for attempt in self._running.values():
+            attempt.context.lease_lost = lease_lost
+            attempt.drop()
+        self._running.clear()
+        self._beginning.clear()
+
+    def drain(self) -> None:
+        """Tell the steps that run that their worker stops soon."""
+        for attempt in self._running.values():
+            attempt.context.draining = True
+
+    def _start(self, command: RunStep) -> None:
+        failed = self._failed.get(command.id.key)
+        number = 1 if failed is None else failed.no + 1
+        elapsed = timedelta(0) if failed is None else max(self._port.now() - failed.first_at, timedelta(0))
+        self._running[command.id.key] = self._port.start_step(self._driver, command, number=number, elapsed=elapsed)
+
+    def _retry(self, command: RunStep, number: int, result: StepRaised, pause: timedelta, batch: Batch) -> None:
+        key, now = command.id.key, self._port.now()
+        failed = self._failed.get(key)
+        log.info("run %s: %s: attempt %d failed, next in %s: %r", self._run_id, key, number, pause, result.error)
+        self._retries[key] = _Retry(command, now + pause)
+        self._failed[key] = Attempt(number, now if failed is None else failed.first_at, now + pause)
+        batch.attempts.append(
+            AttemptNote(key=key, no=number, next_seconds=pause.total_seconds(), error=result.envelope.decode())
+        )
