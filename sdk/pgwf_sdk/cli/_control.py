@@ -153,8 +153,7 @@ def _arguments(parameters: Sequence[str], input_: str | None) -> tuple[list[Any]
         return [], assembled(parse_parameters(parameters))
     value: Any = msgspec.json.decode(given)
     if isinstance(value, list) and not parameters:
-        in_order: list[Any] = value
-        return in_order, {}
+        return list(cast("Sequence[Any]", value)), {}
     if not isinstance(value, dict):
         raise CliError(
             "-i: expected a JSON object with the arguments by name, or (without -P) a list of them in order",

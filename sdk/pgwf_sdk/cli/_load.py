@@ -85,7 +85,7 @@ def _only_workflows(values: "Iterable[Any]") -> "list[Workflow[..., Any]]":
     found: list[Workflow[..., Any]] = []
     for value in values:
         if isinstance(value, Workflow):
-            workflow: Workflow[..., Any] = value
+            workflow = cast("Workflow[..., Any]", value)
             if workflow not in found:
                 found.append(workflow)
     return found

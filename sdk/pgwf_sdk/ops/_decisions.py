@@ -190,7 +190,7 @@ class DecisionForm:
     def _fitted_array(self, value: Any, schema: Schema, path: str, *, depth: int) -> list[Any]:
         if not isinstance(value, list):
             raise DecisionError(path, f"expected a list, found {_shown(value)}; write {path or 'it'}:='[…]'")
-        given: list[Any] = value
+        given = cast("Sequence[Any]", value)
         _check_bounds(len(given), schema, path, keys=("minItems", "maxItems"), what="number of items")
         heads: Sequence[Schema] = schema.get("prefixItems", ())
         rest = _object(schema.get("items")) or {}
