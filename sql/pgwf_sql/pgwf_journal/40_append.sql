@@ -37,10 +37,12 @@ $$;
 
 -- Effect: the number of the last entry of journal number p_n; 0 for an empty or unknown one.
 create or replace function pgwf_journal._head(p_n bigint) returns bigint
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select coalesce((select e.seq from pgwf_journal.entry e where e.n = p_n order by e.seq desc limit 1), 0)
+begin
+  return coalesce((select e.seq from pgwf_journal.entry e where e.n = p_n order by e.seq desc limit 1), 0);
+end
 $$;
 
 -- Effect: the number of an open journal, locked against other appenders until the end of the transaction.

@@ -1,14 +1,14 @@
 -- Helpers of the entry points. None is for callers; all take locks in the order written at the head of 20_tables.
+-- Entry points pin their plans, and helpers inherit that: a plan made while a table is small must not stay a scan of the
+-- whole table. Helpers are plpgsql, because it keeps plans from call to call, which functions in plain SQL do not.
 
 -- Effect: locks run rows in n order, after which a sender and a run that parks or ends are serialised.
 create or replace function pgwf_sdk._lock_runs(p_n bigint[]) returns void
-language sql volatile
-set enable_seqscan = off
-set jit = off
+language plpgsql volatile
 as $$
-  select count(*) from (
-    select r.n from pgwf_sdk.run r where r.n = any (p_n) order by r.n for no key update
-  ) locked
+begin
+  perform from pgwf_sdk.run r where r.n = any (p_n) order by r.n for no key update;
+end
 $$;
 
 -- Effect: the number of a run.  Errors: WS002.
@@ -35,8 +35,11 @@ $$;
 -- Effect: journals of runs whose jobs were submitted in this transaction; returns the numbers of those that are new.
 -- The others' ids are taken by journals that are no runs.  Locks: the ids, after those of the jobs.
 create or replace function pgwf_sdk._open_journals(p_n bigint[], p_run_ids text[]) returns bigint[]
-language sql volatile
+language plpgsql volatile
 as $$
+declare
+  v_opened bigint[];
+begin
   with opened as (
     insert into pgwf_journal.journal (journal_id, n)
     select a.run_id, a.n
@@ -45,7 +48,9 @@ as $$
     on conflict do nothing
     returning n
   )
-  select coalesce(array_agg(o.n), '{}') from opened o
+  select coalesce(array_agg(o.n), '{}') into v_opened from opened o;
+  return v_opened;
+end
 $$;
 
 -- Effect: runs and their first entries, for jobs that were submitted and journals that were opened in this transaction.
@@ -55,8 +60,9 @@ create or replace function pgwf_sdk._create_runs(
   p_deadlines timestamptz[], p_builds text[], p_traces text[], p_parents bigint[], p_parent_keys text[],
   p_started_by text, p_now timestamptz
 ) returns void
-language sql volatile
+language plpgsql volatile
 as $$
+begin
   insert into pgwf_sdk.run
     (n, run_id, workflow, need, build, seed, trace, parent, parent_key, root, deadline, started_by, created_at)
   select a.n, a.run_id, a.workflow, a.need, a.build, hashtextextended(a.run_id, 0), a.trace, a.parent, a.parent_key,
@@ -68,6 +74,7 @@ as $$
     (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
   select a.n, 1, 0, 1, 1, '', a.workflow, 1, a.input, a.encoding, p_now, null, null
   from unnest(p_n, p_workflows, p_inputs, p_encodings) a(n, workflow, input, encoding);
+end
 $$;
 
 -- Effect: rows into the inboxes of runs whose rows the caller holds; returns the runs that are to be woken.
@@ -77,8 +84,6 @@ create or replace function pgwf_sdk._deliver(
   p_n bigint[], p_kinds smallint[], p_names text[], p_phases smallint[], p_payloads bytea[], p_encodings smallint[], p_now timestamptz
 ) returns bigint[]
 language plpgsql volatile
-set enable_seqscan = off
-set jit = off
 as $$
 declare
   v_wake bigint[];
@@ -113,21 +118,21 @@ $$;
 
 -- Effect: the seats of the open tasks of runs.
 create or replace function pgwf_sdk._open_seats(p_n bigint[]) returns bigint[]
-language sql stable
-set enable_seqscan = off
-set jit = off
+language plpgsql stable
 as $$
-  select coalesce(array_agg(s.seat), '{}')
-  from pgwf_sdk.task t
-  join pgwf_sdk.seat s on s.n = t.n and s.key = t.key
-  where t.n = any (p_n) and t.state = 'open'
+begin
+  return (
+    select coalesce(array_agg(s.seat), '{}')
+    from pgwf_sdk.task t
+    join pgwf_sdk.seat s on s.n = t.n and s.key = t.key
+    where t.n = any (p_n) and t.state = 'open'
+  );
+end
 $$;
 
 -- Effect: closes tasks that nobody decided.  The caller holds the run rows, and the leases and jobs of the seats.
 create or replace function pgwf_sdk._close_tasks(p_seats bigint[], p_state text, p_worker_id text, p_now timestamptz) returns void
 language plpgsql volatile
-set enable_seqscan = off
-set jit = off
 as $$
 begin
   update pgwf_sdk.task t
@@ -141,8 +146,6 @@ $$;
 -- Effect: ends jobs whether or not they are leased.  The caller holds leases and jobs.
 create or replace function pgwf_sdk._end_jobs(p_n bigint[], p_outcome text, p_worker_id text, p_now timestamptz) returns void
 language plpgsql volatile
-set enable_seqscan = off
-set jit = off
 as $$
 begin
   perform pgwf._catch(j.n)
@@ -156,8 +159,6 @@ $$;
 -- started after all are taken back, as if they had never been.
 create or replace function pgwf_sdk._withdraw(p_n bigint[], p_now timestamptz) returns void
 language plpgsql volatile
-set enable_seqscan = off
-set jit = off
 as $$
 begin
   delete from pgwf.ready r using pgwf.job j where j.n = any (p_n) and r.need = j.need and r.priority = j.priority and r.pos = j.n;

@@ -9,8 +9,6 @@ create or replace function pgwf_sdk._give_back(
   p_n bigint[], p_needs text[], p_available_at timestamptz[], p_wake_after int[], p_notes text[], p_worker_id text, p_now timestamptz
 ) returns void
 language plpgsql volatile
-set enable_seqscan = off
-set jit = off
 as $$
 declare
   v_cancelled bigint;
@@ -47,8 +45,6 @@ create or replace function pgwf_sdk._finish(
   p_worker_id text, p_now timestamptz
 ) returns void
 language plpgsql volatile
-set enable_seqscan = off
-set jit = off
 as $$
 declare
   v_wake bigint[] := '{}';
@@ -103,8 +99,6 @@ returns table (
   lease_id uuid, lease_no bigint, streak int, head bigint, calls int[], kinds smallint[], phases smallint[], scopes text[], names text[],
   occurrences int[], payloads bytea[], encodings smallint[], times timestamptz[])
 language plpgsql volatile
-set enable_seqscan = off
-set jit = off
 as $$
 declare
   v_foreign bigint[];
@@ -183,8 +177,9 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
 set enable_seqscan = off
-set jit = off
 set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_now timestamptz := pgwf_sdk._now();

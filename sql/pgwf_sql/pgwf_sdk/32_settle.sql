@@ -2,16 +2,18 @@
 
 -- Effect: rows of a run's inbox after p_after, oldest first, at most 1,000; bytes as base64.
 create or replace function pgwf_sdk._inbox(p_n bigint, p_after bigint) returns jsonb
-language sql stable
-set enable_seqscan = off
-set jit = off
+language plpgsql stable
 as $$
-  select jsonb_agg(jsonb_build_object(
-    'id', i.id, 'kind', i.kind, 'name', i.name, 'phase', i.phase, 'payload', encode(i.payload, 'base64'),
-    'encoding', i.encoding, 'received_at', i.received_at) order by i.id)
-  from (
-    select * from pgwf_sdk.inbox i where i.n = p_n and i.id > coalesce(p_after, 0) order by i.id limit 1000
-  ) i
+begin
+  return (
+    select jsonb_agg(jsonb_build_object(
+      'id', i.id, 'kind', i.kind, 'name', i.name, 'phase', i.phase, 'payload', encode(i.payload, 'base64'),
+      'encoding', i.encoding, 'received_at', i.received_at) order by i.id)
+    from (
+      select * from pgwf_sdk.inbox i where i.n = p_n and i.id > coalesce(p_after, 0) order by i.id limit 1000
+    ) i
+  );
+end
 $$;
 
 -- Effect: appends entries of the items whose number p_n gives (NULL: an item that writes nothing) after p_heads.
@@ -19,23 +21,23 @@ create or replace function pgwf_sdk._append(
   p_n bigint[], p_heads bigint[], p_lease_nos bigint[], p_now timestamptz, p_items int[], p_calls int[], p_kinds smallint[], p_phases smallint[],
   p_scopes text[], p_names text[], p_occurrences int[], p_payloads bytea[], p_encodings smallint[], p_codes int[]
 ) returns void
-language sql volatile
+language plpgsql volatile
 as $$
+begin
   insert into pgwf_journal.entry
     (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
   select p_n[e.item], p_heads[e.item] + row_number() over (partition by e.item order by e.ord), e.call, e.kind, e.phase, e.scope, e.name,
     e.occurrence, e.payload, e.encoding, p_now, p_lease_nos[e.item], e.code
   from unnest(p_items, p_calls, p_kinds, p_phases, p_scopes, p_names, p_occurrences, p_payloads, p_encodings, p_codes) with ordinality
     e(item, call, kind, phase, scope, name, occurrence, payload, encoding, code, ord)
-  where p_n[e.item] is not null
+  where p_n[e.item] is not null;
+end
 $$;
 
 -- Effect: writes down failed attempts that are to be tried again; an element without next_seconds takes the record back,
 -- because the step is over.  The last word on a step counts.  p_n: as in _append.
 create or replace function pgwf_sdk._note_attempts(p_n bigint[], p_attempts jsonb, p_now timestamptz) returns void
 language plpgsql volatile
-set enable_seqscan = off
-set jit = off
 as $$
 declare
   v_note record;
@@ -60,8 +62,9 @@ $$;
 
 -- Effect: opens tasks whose seats were submitted as jobs p_seats (one an element of p_tasks that opens, in order).
 create or replace function pgwf_sdk._open_tasks(p_n bigint[], p_tasks jsonb, p_seats bigint[], p_now timestamptz) returns void
-language sql volatile
+language plpgsql volatile
 as $$
+begin
   with opened as (
     select p_n[a.item] as n, a.*, p_seats[row_number() over (order by a.ord)] as seat
     from rows from (jsonb_to_recordset(p_tasks) as (
@@ -84,6 +87,7 @@ as $$
   select o.seat, t.n, t.key
   from tasks t
   join opened o on o.n = t.n and o.key = t.key;
+end
 $$;
 
 -- Effect: advance's items; a status each, and the ids of children that are taken.  Locks in order: names (children and seats are submitted first; those
@@ -99,9 +103,6 @@ create or replace function pgwf_sdk._settle(
   out statuses text[], out taken text[]
 )
 language plpgsql volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_new_items int[] := '{}';      -- item of each submitted job: children first, then seats
@@ -131,11 +132,11 @@ begin
       join pgwf_sdk.task t on t.n = p_n[a.item] and t.key = a.key and t.state = 'open'
       join pgwf_sdk.seat s on s.n = t.n and s.key = t.key
       where a.close is not null);
+    -- Who starts a child or opens a task takes its run row too: a termination in between would not know of them.
+    v_asking := p_child_items || array(select a.item from jsonb_to_recordset(p_tasks) a(item int));
     v_closers := array(select a.item from jsonb_to_recordset(p_tasks) a(item int, close text) where a.close is not null);
   end if;
 
-  -- Who starts a child or opens a task takes its run row too: a termination in between would not know of them.
-  v_asking := array(select c.item from unnest(p_child_items) c(item) union select (t.task ->> 'item')::int from jsonb_array_elements(p_tasks) t(task));
   if not ('keep' = all (p_dispositions)) or true = any (p_decides) or cardinality(v_asking) > 0 then
     select array_agg(a.n), coalesce(array_agg(a.n) filter (where a.disposition in ('complete', 'fail', 'cancel')), '{}')
     into v_moving, v_ending

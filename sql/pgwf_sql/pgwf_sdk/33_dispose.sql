@@ -1,8 +1,10 @@
 -- Effect: the jobs a call of advance submits, in order: children first, then the seats of the tasks it opens.
 create or replace function pgwf_sdk._new_jobs(p_child_items int[], p_child_run_ids text[], p_child_needs text[], p_tasks jsonb)
 returns table (ord bigint, item int, job_id text, need text)
-language sql stable
+language plpgsql stable
 as $$
+begin
+  return query
   select row_number() over (order by a.class, a.ord), a.item, a.job_id, a.need
   from (
     select 1 as class, c.ord, c.item, c.job_id, c.need
@@ -11,7 +13,8 @@ as $$
     select 2, t.ord, (t.task ->> 'item')::int, t.task ->> 'task_id', t.task ->> 'need'
     from jsonb_array_elements(p_tasks) with ordinality t(task, ord)
     where t.task ->> 'close' is null
-  ) a
+  ) a;
+end
 $$;
 
 -- Effect: submits those jobs, each with the priority of the run that asked for it, and opens the journals of children.
@@ -20,8 +23,6 @@ create or replace function pgwf_sdk._submit_for(
   p_worker_id text, p_n bigint[], p_child_items int[], p_child_run_ids text[], p_child_needs text[], p_tasks jsonb, p_now timestamptz
 ) returns table (ord bigint, item int, job_id text, n bigint, ok boolean)
 language plpgsql volatile
-set enable_seqscan = off
-set jit = off
 as $$
 declare
   v_ords bigint[];
@@ -65,8 +66,6 @@ create or replace function pgwf_sdk._create_children(
   p_inputs bytea[], p_encodings smallint[], p_worker_id text, p_now timestamptz
 ) returns void
 language sql volatile
-set enable_seqscan = off
-set jit = off
 as $$
   select pgwf_sdk._create_runs(
     array_agg(c.child order by c.ord), array_agg(c.run_id order by c.ord), array_agg(c.workflow order by c.ord),
@@ -82,13 +81,15 @@ $$;
 -- Effect: whether a run that wants to park has reason not to: something other than a child's result arrived after p_seen,
 -- or as many children ended as it waits for.
 create or replace function pgwf_sdk._unread(p_n bigint, p_seen bigint, p_wake_after int) returns boolean
-language sql stable
-set enable_seqscan = off
-set jit = off
+language plpgsql stable
 as $$
-  select count(*) filter (where i.kind <> 6 or i.phase <> 2) > 0 or count(*) >= greatest(p_wake_after, 1)
-  from pgwf_sdk.inbox i
-  where i.n = p_n and i.id > coalesce(p_seen, 0)
+begin
+  return (
+    select count(*) filter (where i.kind <> 6 or i.phase <> 2) > 0 or count(*) >= greatest(p_wake_after, 1)
+    from pgwf_sdk.inbox i
+    where i.n = p_n and i.id > coalesce(p_seen, 0)
+  );
+end
 $$;
 
 -- Effect: what becomes of the runs of a call of advance whose items are written and do not just keep their lease.
@@ -100,8 +101,6 @@ create or replace function pgwf_sdk._dispose(
   p_children bigint[], p_seats bigint[]
 ) returns void
 language plpgsql volatile
-set enable_seqscan = off
-set jit = off
 as $$
 declare
   v_n bigint[];

@@ -9,6 +9,10 @@ create or replace function pgwf_sdk.start_run(
 ) returns table (n bigint, run_id text, created boolean)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_now timestamptz := pgwf_sdk._now();
@@ -103,6 +107,10 @@ create or replace function pgwf_sdk.run_result(p_run_id text)
 returns table (n bigint, run_id text, status text, payload bytea, encoding int, finished_at timestamptz)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_n bigint := pgwf_sdk._number(p_run_id);

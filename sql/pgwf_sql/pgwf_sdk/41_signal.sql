@@ -26,6 +26,10 @@ $$;
 create or replace function pgwf_sdk.signal_run(p_run_id text, p_name text, p_payload bytea, p_encoding int, p_dedup_id text default null) returns boolean
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_n bigint := pgwf_sdk._number(p_run_id);
@@ -66,6 +70,10 @@ $$;
 create or replace function pgwf_sdk.cancel_run(p_run_id text, p_by text, p_reason text default null) returns text
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_n bigint := pgwf_sdk._number(p_run_id);

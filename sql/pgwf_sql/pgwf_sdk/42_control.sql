@@ -33,6 +33,10 @@ $$;
 create or replace function pgwf_sdk.terminate_run(p_run_id text, p_by text, p_reason text default null) returns text
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_n bigint := pgwf_sdk._number(p_run_id);
@@ -53,6 +57,10 @@ $$;
 create or replace function pgwf_sdk.pause_run(p_run_id text, p_by text) returns text
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_n bigint := pgwf_sdk._number(p_run_id);
@@ -88,6 +96,10 @@ $$;
 create or replace function pgwf_sdk.resume_run(p_run_id text, p_by text) returns text
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_n bigint := pgwf_sdk._number(p_run_id);
@@ -114,6 +126,10 @@ $$;
 create or replace function pgwf_sdk.retry_run(p_run_id text, p_by text) returns table (n bigint, run_id text)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_old pgwf_sdk.run;
@@ -161,8 +177,6 @@ $$;
 -- happened; a failure that the code caught and left behind is part of the past. A cancellation is never repeated.
 create or replace function pgwf_sdk._retry_from(p_n bigint) returns bigint
 language sql stable
-set enable_seqscan = off
-set jit = off
 as $$
   with entries as (
     select e.seq, e.kind, e.phase, case when e.encoding in (1, 2) and e.phase in (3, 4) then convert_from(e.payload, 'UTF8') end as error
@@ -197,8 +211,6 @@ $$;
 -- were not finished by then, numbered anew.
 create or replace function pgwf_sdk._copy_journal(p_from bigint, p_to bigint, p_before bigint) returns void
 language sql volatile
-set enable_seqscan = off
-set jit = off
 as $$
   insert into pgwf_journal.entry (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
   select p_to, 1 + row_number() over (order by e.seq), e.call, e.kind, e.phase, e.scope, e.name, e.occurrence, e.payload, e.encoding,

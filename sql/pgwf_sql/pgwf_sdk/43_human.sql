@@ -60,6 +60,10 @@ $$;
 create or replace function pgwf_sdk.claim_task(p_task_id text, p_by text, p_seconds double precision default 14400) returns timestamptz
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_seat pgwf_sdk.seat;
@@ -109,6 +113,10 @@ $$;
 create or replace function pgwf_sdk.release_task(p_task_id text, p_by text) returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_seat pgwf_sdk.seat := pgwf_sdk._take_task(p_task_id, 'release');
@@ -139,6 +147,10 @@ $$;
 create or replace function pgwf_sdk.decide_task(p_task_id text, p_by text, p_payload bytea, p_encoding int) returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_seat pgwf_sdk.seat;

@@ -7,8 +7,9 @@ create or replace function pgwf_sdk.keepalive(
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
-set jit = off
 set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_now timestamptz := pgwf_sdk._now();
