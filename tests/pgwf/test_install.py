@@ -178,22 +178,33 @@ def test_every_entry_point_pins_its_search_path_and_helpers_have_an_underscore(o
     assert unpinned == []
 
 
-def test_functions_that_touch_hot_tables_pin_their_plans(own_database: str) -> None:
-    hot = re.compile(r"(from|join|update|into) pgwf\.(job|ready|lease|timer|parked|held|edge)\b")
+def test_entry_points_that_reach_hot_tables_pin_their_plans(own_database: str) -> None:
+    """A helper inherits the pins of whoever calls it; SQL functions are for one-off looks and keep no plan."""
     with psycopg.connect(own_database) as conn:
         rows = Leasing(conn).rows(
             "select p.proname as name, p.proconfig as settings, p.prosrc as body from pg_proc as p"
             " join pg_language as l on l.oid = p.prolang"
             " where p.pronamespace = 'pgwf'::regnamespace and l.lanname = 'plpgsql'"
         )
+    bodies = {row["name"]: row["body"] for row in rows}
 
-    unpinned = [
+    def reaches_hot_tables(name: str, seen: frozenset[str] = frozenset()) -> bool:
+        body = bodies.get(name, "")
+        return bool(re.search(r"(from|join|update|into) pgwf\.(job|ready|lease|timer|parked|held|edge)\b", body)) or any(
+            reaches_hot_tables(called, seen | {name})
+            for called in set(re.findall(r"pgwf\.(_\w+)\(", body)) - seen - {name}
+        )
+
+    pins = {"enable_seqscan=off", "enable_bitmapscan=off", "plan_cache_mode=force_generic_plan", "jit=off"}
+    unpinned = {
         row["name"]
         for row in rows
-        if hot.search(row["body"]) and not any(setting.startswith("enable_seqscan=") for setting in row["settings"] or [])
-    ]
-    # These run rarely, from unpinned entry points, and may read tables whole.
-    assert set(unpinned) <= {"set_crash_concern_threshold", "limit_need", "_trim", "_room", "_number", "_drop_partitions"}
+        if not row["name"].startswith("_")
+        and reaches_hot_tables(row["name"])
+        and not pins <= {setting.replace(" ", "") for setting in row["settings"] or []}
+    }
+    # These run rarely and may read tables whole.
+    assert unpinned == {"set_crash_concern_threshold", "limit_need", "retain"}
 
 
 def test_every_parameter_is_named_and_prefixed(own_database: str) -> None:

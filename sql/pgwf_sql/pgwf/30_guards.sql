@@ -110,27 +110,6 @@ as $$
   end
 $$;
 
--- A lease id as the caller wrote it, or NULL when it cannot be one.
-create or replace function pgwf._lease_id(p_lease_id text)
-returns uuid
-language sql
-immutable
-as $$
-  select case
-    when p_lease_id ~ '^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$' then p_lease_id::uuid
-  end
-$$;
-
--- Lease ids as the caller wrote them.
-create or replace function pgwf._lease_ids(p_lease_ids text[])
-returns uuid[]
-language sql
-immutable
-as $$
-  select coalesce(array_agg(pgwf._lease_id(i.lease_id) order by i.ord), '{}')
-  from unnest(p_lease_ids) with ordinality as i(lease_id, ord)
-$$;
-
 -- Refuses calls without a job id or a lease id: a missing token never matches a lease.
 create or replace function pgwf._require_lease_id(p_job_id text, p_lease_id text)
 returns void
@@ -152,6 +131,17 @@ language sql
 stable
 set search_path = pg_catalog, pg_temp
 as $$ select trace_enabled from pgwf.setting where only_row $$;
+
+-- The same, for our own calls: plpgsql keeps its plan, and it pins nothing its callers have not pinned.
+create or replace function pgwf._tracing()
+returns boolean
+language plpgsql
+stable
+as $$
+begin
+  return (select s.trace_enabled from pgwf.setting as s where s.only_row);
+end
+$$;
 
 -- Turn trace rows on or off for every session. Locks the settings row until commit. Errors: 23502.
 create or replace function pgwf.set_trace(enabled boolean)

@@ -13,9 +13,6 @@ create or replace function pgwf._bring_up(p_keys text[])
 returns void
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_key text;
@@ -66,9 +63,6 @@ create or replace function pgwf._free_keys(p_keys text[])
 returns void
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 begin
   if p_keys is null or cardinality(p_keys) = 0 then
@@ -90,8 +84,6 @@ create or replace function pgwf._try_keys(p_n bigint[])
 returns bigint[]
 language plpgsql
 volatile
-set enable_seqscan = off
-set enable_bitmapscan = off
 as $$
 declare
   v_keys text[];

@@ -6,9 +6,6 @@ create or replace function pgwf._lock_jobs(p_update bigint[], p_share bigint[])
 returns bigint[]
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_there bigint[] := '{}';
@@ -53,9 +50,6 @@ create or replace function pgwf._place(p_n bigint[], p_now timestamptz)
 returns void
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_needs text[];
@@ -96,9 +90,6 @@ create or replace function pgwf._catch(p_n bigint)
 returns text
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_job pgwf.job;
@@ -141,9 +132,6 @@ create or replace function pgwf._drop_leases(p_n bigint[])
 returns text[]
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_keys text[];
@@ -168,9 +156,6 @@ create or replace function pgwf._wake_jobs(p_n bigint[], p_now timestamptz)
 returns bigint[]
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_woken bigint[];
@@ -181,7 +166,7 @@ begin
     where j.n = any (p_n)
       and j.cancel_at is null
       and j.available_at > p_now
-      and not exists (select from pgwf.lease as l where l.n = j.n)
+      and not exists (select from pgwf.lease as l where l.n = j.n and l.n = any (p_n))
   ), caught as (
     delete from pgwf.timer as t using ahead as a where t.due = a.available_at and t.n = a.n returning t.n
   )

@@ -7,9 +7,6 @@ create or replace function pgwf._release_waiters(p_n bigint[], p_now timestamptz
 returns void
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_waiters bigint[];
@@ -39,6 +36,7 @@ begin
     set pending = j.pending - c.released
     from counted as c
     where j.n = c.waiter
+      and j.n = any (v_waiters)
     returning j.n, j.pending
   )
   select array_agg(u.n) into v_runnable from updated as u where u.pending = 0;
@@ -53,9 +51,6 @@ create or replace function pgwf._lock_waiters(p_n bigint[])
 returns void
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 begin
   perform
@@ -71,9 +66,6 @@ create or replace function pgwf._with_free_waiters(p_n bigint[])
 returns bigint[]
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_waiters bigint[];
@@ -104,9 +96,6 @@ create or replace function pgwf._add_edges(p_waiter bigint, p_children bigint[])
 returns int
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_added int;
@@ -115,7 +104,7 @@ begin
   select j.n, p_waiter
   from pgwf.job as j
   where j.n = any (p_children)
-    and (j.cancel_at is null or exists (select from pgwf.lease as l where l.n = j.n))
+    and (j.cancel_at is null or exists (select from pgwf.lease as l where l.n = j.n and l.n = any (p_children)))
   on conflict do nothing;
   get diagnostics v_added = row_count;
   return v_added;
@@ -129,9 +118,6 @@ create or replace function pgwf._closes_cycle(p_waiter bigint, p_children bigint
 returns boolean
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 begin
   if p_waiter = any (p_children) then
@@ -156,10 +142,14 @@ $$;
 -- Numbers of named jobs, aligned with p_job_ids; NULL where nobody ever used that id.
 create or replace function pgwf._numbers(p_job_ids text[])
 returns bigint[]
-language sql
+language plpgsql
 stable
 as $$
-  select coalesce(array_agg(nm.n order by i.ord), '{}')
-  from unnest(p_job_ids) with ordinality as i(job_id, ord)
-  left join pgwf.name as nm on nm.job_id = i.job_id
+begin
+  return array(
+    select nm.n
+    from unnest(p_job_ids) with ordinality as i(job_id, ord)
+    left join pgwf.name as nm on nm.job_id = i.job_id and nm.job_id = any (p_job_ids)
+    order by i.ord);
+end
 $$;

@@ -38,16 +38,18 @@ $$;
 -- Ids of the jobs that job p_n still waits for, in the order in which they were given.
 create or replace function pgwf._remaining(p_n bigint, p_wait_for bigint[])
 returns text[]
-language sql
+language plpgsql
 stable
 as $$
-  select case
-    when p_wait_for is null then '{}'::text[]
-    else array(
-      select j.job_id
-      from pgwf.edge as e
-      join pgwf.job as j on j.n = e.child
-      where e.waiter = p_n
-      order by array_position(p_wait_for, e.child))
-  end
+begin
+  if p_wait_for is null then
+    return '{}';
+  end if;
+  return array(
+    select j.job_id
+    from pgwf.edge as e
+    join pgwf.job as j on j.n = e.child
+    where e.waiter = p_n
+    order by array_position(p_wait_for, e.child));
+end
 $$;

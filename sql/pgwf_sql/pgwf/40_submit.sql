@@ -20,9 +20,6 @@ create or replace function pgwf._submit(
 returns table (ord int, n bigint, status text)
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -30,6 +27,7 @@ declare
   v_status text[];
   v_wait_for text[];    -- by item: what it waits for, as a literal of bigint[]
   v_pending int[];
+  v_taken text[];       -- ids that another job has
   v_needs text[];
 begin
   -- A transaction id before any position is drawn.
@@ -38,32 +36,32 @@ begin
     select
       i.ord,
       i.job_id,
-      case
-        when pgwf._job_flaw(i.job_id, i.need, coalesce(i.priority, 3), i.singleton_key) is not null then 'invalid'
-        when row_number() over (partition by i.job_id order by i.ord) > 1 then 'duplicate'
-      end as status
+      pgwf._job_flaw(i.job_id, i.need, coalesce(i.priority, 3), i.singleton_key) is not null as flawed,
+      row_number() over (partition by i.job_id order by i.ord) > 1 as repeated
     from unnest(p_job_ids, p_needs, p_priorities, p_singleton_keys)
       with ordinality as i(job_id, need, priority, singleton_key, ord)
   ), numbered as materialized (
     select q.ord, q.job_id, nextval('pgwf.pos') as n
-    from (select i.ord, i.job_id from item as i where i.status is null order by i.ord) as q
+    from (select i.ord, i.job_id from item as i where not (i.flawed or i.repeated) order by i.ord) as q
   ), named as (
     insert into pgwf.name (job_id, n)
     select q.job_id, q.n from numbered as q order by q.job_id
     on conflict do nothing
-    returning job_id
+    returning n
   )
   select
-    array_agg(q.n order by i.ord),
+    array_agg(m.n order by i.ord),
     array_agg(
       case
-        when i.status is not null then i.status
-        when q.n is null then 'taken'
+        when i.flawed then 'invalid'
+        when i.repeated then 'duplicate'
+        when m.n is null then 'taken'
         else 'ok'
       end order by i.ord)
   into v_n, v_status
   from item as i
-  left join (select u.ord, u.n from numbered as u join named as m on m.job_id = u.job_id) as q on q.ord = i.ord;
+  left join numbered as q on q.ord = i.ord
+  left join named as m on m.n = q.n;
 
   if p_wait_ids is not null and cardinality(p_wait_ids) > 0 then
     select w.items, w.statuses, w.wait_for, w.pending
@@ -113,7 +111,7 @@ begin
   select array_agg(distinct r.need) into v_needs from readied as r;
   perform pgwf._wake_needs(v_needs);
 
-  if pgwf.is_trace_enabled() then
+  if pgwf._tracing() then
     insert into pgwf.trace (event_at, event_type, job_id, worker_id, input_data, output_data)
     select
       p_now,
@@ -130,7 +128,7 @@ begin
       pgwf._job_facts(j)
     from unnest(v_n, p_needs, p_priorities, p_singleton_keys, p_available_at, p_expires_at)
       with ordinality as i(n, need, priority, singleton_key, available_at, expires_at, ord)
-    join pgwf.job as j on j.n = i.n
+    join pgwf.job as j on j.n = i.n and j.n = any (v_n)
     left join (
       select w.ord, jsonb_agg(w.job_id) as job_ids
       from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
@@ -138,17 +136,18 @@ begin
     ) as w on w.ord = i.ord;
   end if;
 
+  v_taken := array(select i.job_id from unnest(v_status, p_job_ids) as i(status, job_id) where i.status = 'taken');
   return query
   select
     i.ord::int,
     coalesce(i.n, nm.n),
     case
       when i.status <> 'taken' then i.status
-      when exists (select from pgwf.job as j where j.n = nm.n) then 'live'
+      when exists (select from pgwf.job as j where j.n = nm.n offset 0) then 'live'
       else 'finished'
     end
   from unnest(v_n, v_status, p_job_ids) with ordinality as i(n, status, job_id, ord)
-  left join pgwf.name as nm on i.status = 'taken' and nm.job_id = i.job_id
+  left join pgwf.name as nm on nm.job_id = i.job_id and nm.job_id = any (v_taken)
   order by i.ord;
 end
 $$;
@@ -168,9 +167,6 @@ create or replace function pgwf._await(
 )
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -184,7 +180,7 @@ begin
     select array_agg(distinct w.ord)
     into v_bad
     from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
-    left join pgwf.name as nm on nm.job_id = w.job_id
+    left join pgwf.name as nm on nm.job_id = w.job_id and nm.job_id = any (p_wait_ids)
     where w.job_id is not null
       and items[w.ord] is not null
       and (
@@ -205,7 +201,7 @@ begin
   select array_agg(distinct nm.n)
   into v_children
   from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
-  join pgwf.name as nm on nm.job_id = w.job_id
+  join pgwf.name as nm on nm.job_id = w.job_id and nm.job_id = any (p_wait_ids)
   where items[w.ord] is not null
     and nm.n <> all (array_remove(items, null));
   -- cancel_at below is read from rows this transaction holds; a child that is gone by now is finished.
@@ -214,18 +210,18 @@ begin
   with wanted as materialized (
     select w.ord, nm.n as child, min(w.place) as place
     from unnest(p_wait_ords, p_wait_ids) with ordinality as w(ord, job_id, place)
-    join pgwf.name as nm on nm.job_id = w.job_id
+    join pgwf.name as nm on nm.job_id = w.job_id and nm.job_id = any (p_wait_ids)
     where items[w.ord] is not null
     group by w.ord, nm.n
   ), edges as (
     insert into pgwf.edge (child, waiter)
     select w.child, items[w.ord]
     from wanted as w
-    left join pgwf.job as j on j.n = w.child
+    left join pgwf.job as j on j.n = w.child and j.n = any (v_children)
     where w.child = any (items)
       or (
         w.child = any (v_children)
-        and (j.cancel_at is null or exists (select from pgwf.lease as l where l.n = w.child)))
+        and (j.cancel_at is null or exists (select from pgwf.lease as l where l.n = w.child and l.n = any (v_children))))
     returning waiter
   ), counted as (
     select e.waiter, count(*)::int as pending from edges as e group by e.waiter
@@ -309,9 +305,6 @@ returns table (job_id text, next_need text, wait_for text[], available_at timest
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -377,9 +370,6 @@ returns table (ord int, job_id text, n bigint, status text)
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_waits record;

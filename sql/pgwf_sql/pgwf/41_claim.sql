@@ -6,9 +6,6 @@ create or replace function pgwf._admit(p_rows tid[], p_now timestamptz)
 returns tid[]
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   KEYS_MAX constant int := 100;  -- Each key is an entry of the shared lock table.
@@ -38,7 +35,8 @@ begin
       r.ctid as spot,
       r.singleton_key is not null as keyed,
       coalesce(r.expires_at <= p_now, false) as expired,
-      exists (select from pgwf.held as h where h.singleton_key = r.singleton_key) as taken,
+      exists (
+        select from pgwf.held as h where h.singleton_key = r.singleton_key and h.singleton_key = any (v_keys)) as taken,
       row_number() over (
         partition by r.singleton_key, coalesce(r.expires_at <= p_now, false) order by r.priority, r.pos) as place
     from pgwf.ready as r
@@ -141,9 +139,6 @@ create or replace function pgwf._claim(
 returns table (n bigint, job_id text, need text, lease_id uuid, lease_no bigint, until timestamptz)
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -155,6 +150,7 @@ declare
   v_left int := p_limit;
   v_count int;
   v_rows tid[];
+  v_n bigint[];
   v_special boolean;
   v_setting record;
 begin
@@ -187,11 +183,11 @@ begin
     ), lane as (
       select s.need, s.priority, count(*) as quota from seen as s group by s.need, s.priority
     )
-    select array_agg(q.ctid), bool_or(q.singleton_key is not null or q.expires_at <= p_now)
-    into v_rows, v_special
+    select array_agg(q.ctid), array_agg(q.n), bool_or(q.singleton_key is not null or q.expires_at <= p_now)
+    into v_rows, v_n, v_special
     from lane as l
     cross join lateral (
-      select r.ctid, r.singleton_key, r.expires_at
+      select r.ctid, r.n, r.singleton_key, r.expires_at
       from pgwf.ready as r
       where r.need = l.need
         and r.priority = l.priority
@@ -249,13 +245,13 @@ begin
           'worker_caps', p_worker_caps, 'lease_seconds', p_lease_seconds, 'limit_jobs', p_limit),
         jsonb_build_object('lease_expires_at', l.until)
       from leased as l
-      join pgwf.job as j on j.n = l.n
+      join pgwf.job as j on j.n = l.n and j.n = any (v_n)
       where v_setting.trace_enabled
     )
     select t.n, j.job_id, t.need, l.lease_id, l.lease_no, l.until
     from taken as t
     join leased as l on l.n = t.n
-    join pgwf.job as j on j.n = t.n
+    join pgwf.job as j on j.n = t.n and j.n = any (v_n)
     order by t.ready_at + (t.priority - 1) * v_setting.aging, t.pos;
     get diagnostics v_count = row_count;
     v_left := v_left - v_count;

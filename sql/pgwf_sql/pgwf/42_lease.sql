@@ -26,14 +26,12 @@ returns table (
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := pgwf._now();
-  v_found int;
+  v_found int := 0;
+  v_count int;
   v_need text;
 begin
   perform pgwf._require_read_committed();
@@ -46,26 +44,25 @@ begin
     perform pgwf._refuse('WF001', 'limit_jobs must be positive');
   end if;
 
-  return query
-  select c.job_id, c.lease_id::text, c.need, j.singleton_key, '{}'::text[], j.available_at, c.until, c.n, c.lease_no,
-    j.priority::int
-  from pgwf._claim(p_worker_id, p_worker_caps, p_limit_jobs, p_lease_seconds, v_now) as c
-  join pgwf.job as j on j.n = c.n;
-  get diagnostics v_found = row_count;
-
-  -- After the claim, never before: a sweep may hold job rows, and a claim waits for nobody.
-  if (v_found < p_limit_jobs or pgwf._sweep_is_due(v_now)) and pgwf.sweep(p_worker_id) > 0 and v_found < p_limit_jobs then
+  for attempt in 1..2 loop
     return query
-    select c.job_id, c.lease_id::text, c.need, j.singleton_key, '{}'::text[], j.available_at, c.until, c.n, c.lease_no,
+    select
+      c.job_id, c.lease_id::text, c.need, j.singleton_key, '{}'::text[], j.available_at, c.until, c.n, c.lease_no,
       j.priority::int
-    from pgwf._claim(p_worker_id, p_worker_caps, p_limit_jobs - v_found, p_lease_seconds, v_now) as c
-    join pgwf.job as j on j.n = c.n;
-    if found then
-      v_found := v_found + 1;
-    end if;
-  end if;
+    from pgwf._claim(p_worker_id, p_worker_caps, p_limit_jobs - v_found, p_lease_seconds, v_now)
+      with ordinality as c(n, job_id, need, lease_id, lease_no, until, ord)
+    cross join lateral (
+      select q.singleton_key, q.available_at, q.priority from pgwf.job as q where q.n = c.n offset 0
+    ) as j
+    order by c.ord;
+    get diagnostics v_count = row_count;
+    v_found := v_found + v_count;
+    exit when attempt = 2 or (v_found = p_limit_jobs and not pgwf._sweep_is_due(v_now));
+    -- After the claim, never before: a sweep may hold job rows, and a claim waits for nobody.
+    exit when pgwf.sweep(p_worker_id) = 0 or v_found = p_limit_jobs;
+  end loop;
 
-  if v_found = 0 and pgwf.is_notify_enabled() then
+  if v_found = 0 and (select s.notify_enabled from pgwf.setting as s where s.only_row) then
     foreach v_need in array array_remove(p_worker_caps, null) loop
       execute format('listen %I', pgwf.channel('need.' || v_need));
     end loop;
@@ -87,9 +84,6 @@ returns table (job_id text, lease_id text, next_need text, lease_expires_at time
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -122,7 +116,7 @@ begin
   values (
     v_job.n, gen_random_uuid(), nextval('pgwf.lease_no'), v_now + make_interval(secs => p_lease_seconds), p_worker_id,
     v_now, v_job.need, v_job.singleton_key, false);
-  if pgwf.is_trace_enabled() then
+  if pgwf._tracing() then
     insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
     select v_now, 'lease_job', v_job.job_id, l.lease_no, p_worker_id,
       jsonb_build_object('worker_caps', p_worker_caps, 'lease_seconds', p_lease_seconds),
@@ -135,12 +129,61 @@ begin
 end
 $$;
 
+-- L2. Finds and locks the callers' leases in n order. By item: the job's number and 'ok', 'lease_lost', 'invalid',
+-- 'duplicate', or with p_busy_ok 'busy' (somebody else's call on that lease is in flight). Lease ids are compared as the
+-- text in which they were handed out.
+create or replace function pgwf._lock_leases(
+  p_job_ids text[],
+  p_lease_ids text[],
+  p_busy_ok boolean,
+  out items bigint[],
+  out statuses text[]
+)
+language plpgsql
+volatile
+as $$
+declare
+  v_locked bigint[];  -- by item, not by job: one job may be given twice, with a good lease and with a lost one
+begin
+  items := pgwf._numbers(p_job_ids);
+  if p_busy_ok then
+    v_locked := array(
+      select i.ord
+      from unnest(items, p_lease_ids) with ordinality as i(n, lease_id, ord)
+      join pgwf.lease as l on l.n = i.n and l.n = any (items) and l.lease_id::text = i.lease_id
+      order by l.n
+      for no key update of l skip locked);
+  else
+    v_locked := array(
+      select i.ord
+      from unnest(items, p_lease_ids) with ordinality as i(n, lease_id, ord)
+      join pgwf.lease as l on l.n = i.n and l.n = any (items) and l.lease_id::text = i.lease_id
+      order by l.n
+      for no key update of l);
+  end if;
+  statuses := array(
+    select case
+      when i.job_id is null or i.lease_id is null then 'invalid'
+      when row_number() over (partition by i.job_id, i.lease_id order by i.ord) > 1 then 'duplicate'
+      when k.ord is not null then 'ok'
+      when p_busy_ok
+        and exists (
+          select from pgwf.lease as l where l.n = i.n and l.n = any (items) and l.lease_id::text = i.lease_id)
+      then 'busy'
+      else 'lease_lost'
+    end
+    from unnest(p_job_ids, p_lease_ids, items) with ordinality as i(job_id, lease_id, n, ord)
+    left join unnest(v_locked) as k(ord) on k.ord = i.ord
+    order by i.ord);
+end
+$$;
+
 -- Extends leases, each to at least p_now + p_seconds; never shortens one. Status by item: 'ok', 'lease_lost',
 -- 'cancelled', 'invalid' (NULL id), 'duplicate', and with p_busy_ok 'busy'. A lease past its time is still this caller's
 -- until somebody takes it away.
 create or replace function pgwf._extend(
   p_job_ids text[],
-  p_lease_ids uuid[],
+  p_lease_ids text[],
   p_seconds double precision,
   p_worker_id text,
   p_now timestamptz,
@@ -149,107 +192,44 @@ create or replace function pgwf._extend(
 returns table (ord int, status text, until timestamptz)
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
   v_lines record;
 begin
-  select * into v_lines from pgwf._lock_leases(p_job_ids, p_lease_ids, p_busy_ok) as k;
+  select k.items, k.statuses into v_lines from pgwf._lock_leases(p_job_ids, p_lease_ids, p_busy_ok) as k;
   return query
   with item as materialized (
     select i.ord, i.n, case when i.status = 'ok' and j.cancel_at is not null then 'cancelled' else i.status end as status
     from unnest(v_lines.items, v_lines.statuses) with ordinality as i(n, status, ord)
-    left join pgwf.job as j on j.n = i.n and i.status = 'ok'
+    left join pgwf.job as j on j.n = i.n and j.n = any (v_lines.items) and i.status = 'ok'
   ), extended as (
     update pgwf.lease as l
     set until = greatest(l.until, p_now + make_interval(secs => p_seconds))
     from item as i
     where i.status = 'ok'
       and l.n = i.n
+      and l.n = any (v_lines.items)
     returning l.n, l.lease_no, l.until
   ), traced as (
     insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
     select
       p_now,
       'extend_lease',
-      p_job_ids[i.ord],
+      j.job_id,
       e.lease_no,
       p_worker_id,
       jsonb_build_object('additional_seconds', p_seconds),
-      jsonb_build_object('previous_lease_expires_at', l.until, 'lease_expires_at', e.until)
+      jsonb_build_object('previous_lease_expires_at', before.until, 'lease_expires_at', e.until)
     from extended as e
-    join item as i on i.n = e.n and i.status = 'ok'
-    join pgwf.lease as l on l.n = e.n
-    where (select s.trace_enabled from pgwf.setting as s where s.only_row)
+    join pgwf.job as j on j.n = e.n and j.n = any (v_lines.items)
+    join pgwf.lease as before on before.n = e.n and before.n = any (v_lines.items)
+    where (select pgwf._tracing())
   )
   select i.ord::int, i.status, e.until
   from item as i
   left join extended as e on e.n = i.n and i.status = 'ok'
   order by i.ord;
-end
-$$;
-
--- L2. Finds and locks the callers' leases in n order. By item: the job's number and 'ok', 'lease_lost', 'invalid',
--- 'duplicate', or with p_busy_ok 'busy' (somebody else's call on that lease is in flight).
-create or replace function pgwf._lock_leases(
-  p_job_ids text[],
-  p_lease_ids uuid[],
-  p_busy_ok boolean,
-  out items bigint[],
-  out statuses text[]
-)
-language plpgsql
-volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
-as $$
-declare
-  v_locked bigint[];  -- by item, not by job: one job may be given twice, with a good lease and with a lost one
-begin
-  items := pgwf._numbers(p_job_ids);
-  if p_busy_ok then
-    select array_agg(q.ord)
-    into v_locked
-    from (
-      select i.ord
-      from unnest(items, p_lease_ids) with ordinality as i(n, lease_id, ord)
-      join pgwf.lease as l on l.n = i.n and l.lease_id = i.lease_id
-      order by l.n
-      for no key update of l skip locked
-    ) as q;
-  else
-    select array_agg(q.ord)
-    into v_locked
-    from (
-      select i.ord
-      from unnest(items, p_lease_ids) with ordinality as i(n, lease_id, ord)
-      join pgwf.lease as l on l.n = i.n and l.lease_id = i.lease_id
-      order by l.n
-      for no key update of l
-    ) as q;
-  end if;
-  select array_agg(
-    case
-      when i.job_id is null or i.lease_id is null then 'invalid'
-      when i.earlier then 'duplicate'
-      when i.ord = any (v_locked) then 'ok'
-      when p_busy_ok and exists (select from pgwf.lease as l where l.n = i.n and l.lease_id = i.lease_id) then 'busy'
-      else 'lease_lost'
-    end order by i.ord)
-  into statuses
-  from (
-    select
-      q.job_id,
-      q.lease_id,
-      q.n,
-      q.ord,
-      row_number() over (partition by q.job_id, q.lease_id order by q.ord) > 1 as earlier
-    from unnest(p_job_ids, p_lease_ids, items) with ordinality as q(job_id, lease_id, n, ord)
-  ) as i;
 end
 $$;
 
@@ -266,9 +246,6 @@ returns timestamptz
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_result record;
@@ -282,7 +259,7 @@ begin
   select e.status, e.until
   into v_result
   from pgwf._extend(
-    array[p_job_id], array[pgwf._lease_id(p_lease_id)], p_additional_seconds, p_worker_id, pgwf._now()) as e;
+    array[p_job_id], array[p_lease_id], p_additional_seconds, p_worker_id, pgwf._now()) as e;
   if v_result.status = 'cancelled' then
     perform pgwf._refuse(
       'WF003', format('job %s is cancelled, its lease cannot be extended', p_job_id),
@@ -310,9 +287,6 @@ returns table (ord int, job_id text, status text, lease_expires_at timestamptz)
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 set lock_timeout = '100ms'
 as $$
 begin
@@ -324,7 +298,6 @@ begin
   end if;
   return query
   select e.ord, p_job_ids[e.ord], e.status, e.until
-  from pgwf._extend(
-    p_job_ids, pgwf._lease_ids(p_lease_ids), p_additional_seconds, p_worker_id, pgwf._now(), p_busy_ok) as e;
+  from pgwf._extend(p_job_ids, p_lease_ids, p_additional_seconds, p_worker_id, pgwf._now(), p_busy_ok) as e;
 end
 $$;

@@ -14,14 +14,11 @@ create or replace function pgwf._requeue(
 returns void
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_keys text[];
 begin
-  if pgwf.is_trace_enabled() then
+  if pgwf._tracing() then
     insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
     select
       p_now,
@@ -36,8 +33,8 @@ begin
         'available_at', coalesce(i.available_at, p_now),
         'last_error', j.last_error)
     from unnest(p_n, p_available_at) as i(n, available_at)
-    join pgwf.job as j on j.n = i.n
-    left join pgwf.lease as l on l.n = i.n;
+    join pgwf.job as j on j.n = i.n and j.n = any (p_n)
+    left join pgwf.lease as l on l.n = i.n and l.n = any (p_n);
   end if;
   v_keys := pgwf._drop_leases(p_n);
   update pgwf.job as j
@@ -47,7 +44,8 @@ begin
     streak = 0,
     shelved = false
   from unnest(p_n, p_available_at) as i(n, available_at)
-  where j.n = i.n;
+  where j.n = i.n
+    and j.n = any (p_n);
   perform pgwf._free_keys(v_keys);
   perform pgwf._place(p_n, p_now);
 end
@@ -58,7 +56,7 @@ $$;
 -- Items that are not 'ok' are left as they were.
 create or replace function pgwf._reschedule(
   p_job_ids text[],
-  p_lease_ids uuid[],
+  p_lease_ids text[],
   p_needs text[],
   p_singleton_keys text[],
   p_available_at timestamptz[],
@@ -71,9 +69,6 @@ create or replace function pgwf._reschedule(
 returns table (ord int, n bigint, status text)
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -123,9 +118,6 @@ create or replace function pgwf._depend(
 returns text[]
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_status text[] := p_status;
@@ -140,12 +132,12 @@ begin
     cross join (
       select coalesce(array_agg(distinct w.ord), '{}') as ords
       from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
-      where not exists (select from pgwf.name as nm where nm.job_id = w.job_id)
+      where not exists (select from pgwf.name as nm where nm.job_id = w.job_id and nm.job_id = any (p_wait_ids))
     ) as u;
     select coalesce(array_agg(distinct nm.n), '{}')
     into v_children
     from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
-    join pgwf.name as nm on nm.job_id = w.job_id
+    join pgwf.name as nm on nm.job_id = w.job_id and nm.job_id = any (p_wait_ids)
     where v_status[w.ord] = 'ok';
   end if;
   v_there := pgwf._lock_jobs_of(
@@ -160,12 +152,12 @@ begin
     end order by i.ord)
   into v_status
   from unnest(p_items, v_status) with ordinality as i(n, status, ord)
-  left join pgwf.job as j on j.n = i.n and i.status = 'ok';
+  left join pgwf.job as j on j.n = i.n and j.n = any (v_there) and i.status = 'ok';
 
   for v_item in
     select w.ord, p_items[w.ord] as n, array_agg(distinct nm.n) as children
     from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
-    join pgwf.name as nm on nm.job_id = w.job_id
+    join pgwf.name as nm on nm.job_id = w.job_id and nm.job_id = any (p_wait_ids)
     where v_status[w.ord] = 'ok'
     group by w.ord
     order by w.ord
@@ -191,8 +183,6 @@ create or replace function pgwf._leave_busy_keys(p_items bigint[], p_status text
 returns text[]
 language plpgsql
 volatile
-set enable_seqscan = off
-set enable_bitmapscan = off
 as $$
 declare
   v_ok bigint[] := array(select i.n from unnest(p_items, p_status) as i(n, status) where i.status = 'ok');
@@ -211,9 +201,6 @@ create or replace function pgwf._lock_jobs_of(p_update bigint[], p_share bigint[
 returns bigint[]
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 begin
   if not p_busy_ok then
@@ -247,33 +234,36 @@ create or replace function pgwf._rewrite(
   p_now timestamptz
 )
 returns void
-language sql
+language plpgsql
 volatile
 as $$
-  with waits as (
-    select q.ord, array_agg(q.child order by q.place) as wait_for
-    from (
-      select w.ord, nm.n as child, min(w.place) as place
-      from unnest(p_wait_ords, p_wait_ids) with ordinality as w(ord, job_id, place)
-      join pgwf.name as nm on nm.job_id = w.job_id
-      group by w.ord, nm.n
-    ) as q
-    group by q.ord
-  )
-  update pgwf.job as j
-  set
-    need = i.need,
-    wait_for = w.wait_for,
-    pending = case when w.wait_for is null then 0 else (select count(*) from pgwf.edge as e where e.waiter = j.n) end,
-    singleton_key = case when i.singleton_key is null then j.singleton_key else nullif(i.singleton_key, '') end,
-    available_at = coalesce(i.available_at, p_now),
-    streak = 0,
-    shelved = false
-  from unnest(p_items, p_status, p_needs, p_singleton_keys, p_available_at)
-    with ordinality as i(n, status, need, singleton_key, available_at, ord)
-  left join waits as w on w.ord = i.ord
-  where j.n = i.n
-    and i.status = 'ok'
+begin
+    with waits as (
+      select q.ord, array_agg(q.child order by q.place) as wait_for
+      from (
+        select w.ord, nm.n as child, min(w.place) as place
+        from unnest(p_wait_ords, p_wait_ids) with ordinality as w(ord, job_id, place)
+        join pgwf.name as nm on nm.job_id = w.job_id and nm.job_id = any (p_wait_ids)
+        group by w.ord, nm.n
+      ) as q
+      group by q.ord
+    )
+    update pgwf.job as j
+    set
+      need = i.need,
+      wait_for = w.wait_for,
+      pending = case when w.wait_for is null then 0 else (select count(*) from pgwf.edge as e where e.waiter = j.n) end,
+      singleton_key = case when i.singleton_key is null then j.singleton_key else nullif(i.singleton_key, '') end,
+      available_at = coalesce(i.available_at, p_now),
+      streak = 0,
+      shelved = false
+    from unnest(p_items, p_status, p_needs, p_singleton_keys, p_available_at)
+      with ordinality as i(n, status, need, singleton_key, available_at, ord)
+    left join waits as w on w.ord = i.ord
+    where j.n = i.n
+      and j.n = any (p_items)
+      and i.status = 'ok';
+end
 $$;
 
 create or replace function pgwf._trace_reschedule(
@@ -288,9 +278,13 @@ create or replace function pgwf._trace_reschedule(
   p_now timestamptz
 )
 returns void
-language sql
+language plpgsql
 volatile
 as $$
+begin
+  if not pgwf._tracing() then
+    return;
+  end if;
   insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
   select
     p_now,
@@ -310,15 +304,15 @@ as $$
       'available_at', coalesce(i.available_at, p_now))
   from unnest(p_items, p_status, p_needs, p_singleton_keys, p_available_at)
     with ordinality as i(n, status, need, singleton_key, available_at, ord)
-  join pgwf.job as j on j.n = i.n
-  left join pgwf.lease as l on l.n = i.n
+  join pgwf.job as j on j.n = i.n and j.n = any (p_items)
+  left join pgwf.lease as l on l.n = i.n and l.n = any (p_items)
   left join (
     select w.ord, jsonb_agg(w.job_id) as job_ids
     from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
     group by w.ord
   ) as w on w.ord = i.ord
-  where i.status = 'ok'
-    and (select s.trace_enabled from pgwf.setting as s where s.only_row)
+  where i.status = 'ok';
+end
 $$;
 
 -- The error for a reschedule that was not 'ok', in the words of the calling function.
@@ -380,9 +374,6 @@ returns table (job_id text, next_need text, wait_for text[], singleton_key text,
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -395,7 +386,7 @@ begin
   select r.n, r.status
   into v_result
   from pgwf._reschedule(
-    array[p_job_id], array[pgwf._lease_id(p_lease_id)], array[p_next_need], array[p_singleton_key],
+    array[p_job_id], array[p_lease_id], array[p_next_need], array[p_singleton_key],
     array[p_available_at], p_worker_id, pgwf._now(), array_fill(1, array[cardinality(v_wait_for)]), v_wait_for) as r;
   perform pgwf._refuse_reschedule(v_result.status, p_job_id, p_lease_id, p_next_need, p_singleton_key, v_wait_for);
   return query
@@ -424,9 +415,6 @@ returns table (ord int, job_id text, status text)
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 set lock_timeout = '100ms'
 as $$
 declare
@@ -441,7 +429,7 @@ begin
   return query
   select r.ord, p_job_ids[r.ord], r.status
   from pgwf._reschedule(
-    p_job_ids, pgwf._lease_ids(p_lease_ids), p_next_needs, p_singleton_keys, p_available_at, p_worker_id, pgwf._now(),
+    p_job_ids, p_lease_ids, p_next_needs, p_singleton_keys, p_available_at, p_worker_id, pgwf._now(),
     v_waits.ords, v_waits.ids, p_busy_ok) as r;
 end
 $$;
@@ -461,9 +449,6 @@ returns timestamptz
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_now timestamptz := pgwf._now();
@@ -479,7 +464,7 @@ begin
   end if;
   select k.items[1]
   into v_n
-  from pgwf._lock_leases(array[p_job_id], array[pgwf._lease_id(p_lease_id)], false) as k
+  from pgwf._lock_leases(array[p_job_id], array[p_lease_id], false) as k
   where k.statuses[1] = 'ok';
   if v_n is null then
     perform pgwf._refuse(

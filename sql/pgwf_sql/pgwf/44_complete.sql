@@ -13,14 +13,30 @@ create or replace function pgwf._end(
 returns void
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_keys text[];
   v_needs text[];
 begin
+  if pgwf._tracing() then
+    insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
+    select
+      p_now,
+      case p_outcome
+        when 'completed' then 'complete_job'
+        when 'cancelled' then 'job_cancel_archived'
+        else 'job_expire_archived'
+      end,
+      j.job_id,
+      l.lease_no,
+      p_worker_id,
+      '{}',
+      pgwf._job_facts(j)
+        || jsonb_build_object('outcome', p_outcome, 'completed_without_lease', l.n is null, 'created_at', j.created_at)
+    from pgwf.job as j
+    left join pgwf.lease as l on l.n = j.n and l.n = any (p_n)
+    where j.n = any (p_n);
+  end if;
   with leases as materialized (
     delete from pgwf.lease as l where l.n = any (p_n)
     returning l.n, l.lease_id, l.lease_no, l.worker_id, l.need, l.singleton_key, l.capped
@@ -37,20 +53,6 @@ begin
       l.lease_no, coalesce(l.worker_id, p_worker_id), j.created_at, p_now
     from jobs as j
     left join leases as l on l.n = j.n
-  ), traced as (
-    insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
-    select
-      p_now,
-      case p_outcome when 'completed' then 'complete_job' else 'job_' || pgwf._verb(p_outcome) || '_archived' end,
-      j.job_id,
-      l.lease_no,
-      p_worker_id,
-      '{}',
-      pgwf._job_facts(j)
-        || jsonb_build_object('outcome', p_outcome, 'completed_without_lease', l.n is null, 'created_at', j.created_at)
-    from jobs as j
-    left join leases as l on l.n = j.n
-    where (select s.trace_enabled from pgwf.setting as s where s.only_row)
   )
   select
     array_agg(l.singleton_key) filter (where l.singleton_key is not null),
@@ -68,17 +70,10 @@ begin
 end
 $$;
 
--- The word in the names of trace events: job_cancel_archived, job_expire_archived.
-create or replace function pgwf._verb(p_outcome text)
-returns text
-language sql
-immutable
-as $$ select case p_outcome when 'cancelled' then 'cancel' when 'expired' then 'expire' else p_outcome end $$;
-
 -- Completes leased jobs. L2 to L6. Status by item: 'ok', 'lease_lost', 'invalid', 'duplicate', with p_busy_ok 'busy'.
 create or replace function pgwf._complete(
   p_job_ids text[],
-  p_lease_ids uuid[],
+  p_lease_ids text[],
   p_worker_id text,
   p_now timestamptz,
   p_busy_ok boolean default false
@@ -86,9 +81,6 @@ create or replace function pgwf._complete(
 returns table (ord int, status text)
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -118,9 +110,6 @@ create or replace function pgwf._not_busy(p_n bigint[])
 returns bigint[]
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_mine bigint[];
@@ -142,9 +131,6 @@ returns boolean
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_status text;
@@ -154,7 +140,7 @@ begin
   perform pgwf._require_lease_id(p_job_id, p_lease_id);
   v_status := (
     select c.status
-    from pgwf._complete(array[p_job_id], array[pgwf._lease_id(p_lease_id)], p_worker_id, pgwf._now()) as c);
+    from pgwf._complete(array[p_job_id], array[p_lease_id], p_worker_id, pgwf._now()) as c);
   if v_status <> 'ok' then
     perform pgwf._refuse(
       'WF002', format('job %s is not actively leased by %s with lease %s', p_job_id, p_worker_id, p_lease_id),
@@ -177,9 +163,6 @@ returns table (ord int, job_id text, status text)
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 set lock_timeout = '100ms'
 as $$
 begin
@@ -188,6 +171,6 @@ begin
   perform pgwf._require_lengths(cardinality(p_job_ids), cardinality(p_lease_ids));
   return query
   select c.ord, p_job_ids[c.ord], c.status
-  from pgwf._complete(p_job_ids, pgwf._lease_ids(p_lease_ids), p_worker_id, pgwf._now(), p_busy_ok) as c;
+  from pgwf._complete(p_job_ids, p_lease_ids, p_worker_id, pgwf._now(), p_busy_ok) as c;
 end
 $$;

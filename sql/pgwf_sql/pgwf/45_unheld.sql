@@ -6,9 +6,6 @@ create or replace function pgwf._lock_unheld(p_job_id text, p_worker_id text, p_
 returns pgwf.job
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_n bigint := pgwf._number(p_job_id, p_worker_id, p_now);
@@ -81,9 +78,6 @@ returns table (job_id text, next_need text, wait_for text[], singleton_key text,
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -130,9 +124,6 @@ returns boolean
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_now timestamptz := pgwf._now();
@@ -159,9 +150,6 @@ returns table (ord int, job_id text, status text)
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_now timestamptz := pgwf._now();
@@ -174,7 +162,7 @@ begin
   v_items := pgwf._numbers(p_job_ids);
   v_there := pgwf._lock_jobs(array_remove(v_items, null), '{}');
   v_woken := pgwf._wake_jobs(v_there, v_now);
-  if pgwf.is_trace_enabled() then
+  if pgwf._tracing() then
     insert into pgwf.trace (event_at, event_type, job_id, worker_id, input_data, output_data)
     select v_now, 'wake_jobs', j.job_id, p_worker_id, '{}', pgwf._job_facts(j)
     from pgwf.job as j
@@ -203,9 +191,6 @@ returns void
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_now timestamptz := pgwf._now();
@@ -229,7 +214,7 @@ begin
   if v_place in ('timer', 'ready', 'parked') then
     perform pgwf._place(array[v_n], v_now);
   end if;
-  if pgwf.is_trace_enabled() then
+  if pgwf._tracing() then
     perform pgwf._trace(
       'set_priority', p_job_id, p_worker_id, null, jsonb_build_object('priority', p_priority),
       jsonb_build_object('previous_priority', v_job.priority), v_now);

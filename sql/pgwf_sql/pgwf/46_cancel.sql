@@ -11,9 +11,6 @@ returns table (job_id text, cancelled_at timestamptz, cancelled_by text, cancel_
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -43,7 +40,7 @@ begin
       perform pgwf._release_waiters(array[v_n], v_now, p_skip => true);
     end if;
   end if;
-  if pgwf.is_trace_enabled() then
+  if pgwf._tracing() then
     insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
     select
       v_now,
@@ -54,7 +51,7 @@ begin
       jsonb_build_object('reason', p_reason),
       jsonb_build_object('active', l.n is not null, 'already_cancelled', v_already)
     from (values (v_n)) as i(n)
-    left join pgwf.lease as l on l.n = i.n;
+    left join pgwf.lease as l on l.n = i.n and l.n = v_n;
   end if;
   return query select v_job.job_id, v_job.cancel_at, v_job.cancel_by, v_job.cancel_reason;
 end
@@ -66,9 +63,6 @@ create or replace function pgwf._archive_cancelled(p_worker_id text, p_limit int
 returns int
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_ended bigint[];
@@ -103,7 +97,7 @@ begin
     return 0;
   end if;
   perform pgwf._end(v_ended, 'cancelled', p_worker_id, p_now, p_skip => true);
-  if pgwf.is_trace_enabled() then
+  if pgwf._tracing() then
     perform pgwf._trace(
       'job_cancel_archived_run', null, p_worker_id, null, jsonb_build_object('limit', p_limit),
       jsonb_build_object('count', cardinality(v_ended)), p_now);
@@ -120,9 +114,6 @@ returns int
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 begin
   perform pgwf._require_read_committed();

@@ -15,15 +15,19 @@ as $$ select hashtextextended('pgwf.threshold', 0) $$;
 create or replace function pgwf._ms(p_at timestamptz)
 returns bigint
 language sql
-immutable
+stable
 as $$ select (extract(epoch from p_at) * 1000)::bigint $$;
 
 -- Whether the last sweep is more than a second old (or ahead: the clock was set back).
 create or replace function pgwf._sweep_is_due(p_now timestamptz)
 returns boolean
-language sql
+language plpgsql
 stable
-as $$ select pgwf._ms(p_now) not between s.last_value and s.last_value + 1000 from pgwf.sweep_at as s $$;
+as $$
+begin
+  return (select pgwf._ms(p_now) not between s.last_value and s.last_value + 1000 from pgwf.sweep_at as s);
+end
+$$;
 
 -- Ends those of these leases that are past their time: the job counts a lapse, unless a person held it, and is placed,
 -- or shelved once its streak exceeds the threshold. Skips what others have locked. Returns the jobs whose lease ended.
@@ -31,9 +35,6 @@ create or replace function pgwf._lapse(p_n bigint[], p_worker_id text, p_now tim
 returns bigint[]
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_ended bigint[];
@@ -71,6 +72,7 @@ begin
     from ended as e
     cross join pgwf.setting as s
     where j.n = e.n
+      and j.n = any (v_ended)
       and e.counted
     returning j.n, j.streak, j.lapses, j.shelved
   ), traced as (
@@ -87,9 +89,9 @@ begin
         'consecutive_expirations', coalesce(c.streak, j.streak),
         'crash_concern', coalesce(c.shelved, j.shelved))
     from ended as e
-    join pgwf.job as j on j.n = e.n
+    join pgwf.job as j on j.n = e.n and j.n = any (v_ended)
     left join counted as c on c.n = e.n
-    where (select s.trace_enabled from pgwf.setting as s where s.only_row)
+    where pgwf._tracing()
   )
   select
     array_agg(e.n),
@@ -138,9 +140,6 @@ create or replace function pgwf._sweep_timers(p_limit int, p_now timestamptz)
 returns int
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_n bigint[];
@@ -166,9 +165,6 @@ create or replace function pgwf._archive_expired(p_worker_id text, p_limit int, 
 returns int
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   QUICK constant interval := '50 ms';
@@ -191,7 +187,7 @@ begin
       and j.pending = 0
       and not j.shelved
       and not exists (select from pgwf.lease as l where l.n = j.n)
-      and (j.expires_at <= p_now - s.expired_grace or exists (select from pgwf.edge as e where e.child = j.n))
+      and (j.expires_at <= p_now - s.expired_grace or exists (select from pgwf.edge as e where e.child = j.n offset 0))
     order by j.expires_at
     limit p_limit
     for update of j skip locked
@@ -215,9 +211,6 @@ create or replace function pgwf._try_catch(p_n bigint[])
 returns bigint[]
 language plpgsql
 volatile
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_n bigint[];
@@ -260,10 +253,12 @@ begin
     from pgwf.job as j
     where j.n = any (v_n)
       and not exists (
-        select from pgwf.ready as r where r.need = j.need and r.priority = j.priority and r.pos = j.n and r.n = j.n)
-      and not exists (select from pgwf.ready as r where r.n = j.n and r.pos <> r.n)
-      and not exists (select from pgwf.timer as t where t.due = j.available_at and t.n = j.n)
-      and not exists (select from pgwf.lease as l where l.n = j.n));
+        select from pgwf.ready as r
+        where r.need = j.need and r.priority = j.priority and r.pos = j.n and r.n = j.n
+        offset 0)
+      and not exists (select from pgwf.ready as r where r.n = j.n and r.pos <> r.n and r.n = any (v_n))
+      and not exists (select from pgwf.timer as t where t.due = j.available_at and t.n = j.n offset 0)
+      and not exists (select from pgwf.lease as l where l.n = j.n and l.n = any (v_n)));
 end
 $$;
 
@@ -291,9 +286,6 @@ returns int
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_now timestamptz := pgwf._now();

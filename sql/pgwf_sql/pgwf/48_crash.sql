@@ -50,9 +50,6 @@ returns int
 language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-set enable_bitmapscan = off
 as $$
 declare
   v_now timestamptz := pgwf._now();
@@ -68,7 +65,7 @@ begin
   if v_job.shelved then
     perform pgwf._place(array[v_n], v_now);
   end if;
-  if pgwf.is_trace_enabled() then
+  if pgwf._tracing() then
     perform pgwf._trace(
       'crash_concern_cleared', p_job_id, p_worker_id, null, jsonb_build_object('reason', p_reason),
       jsonb_build_object('previous_consecutive_expirations', v_job.streak), v_now);

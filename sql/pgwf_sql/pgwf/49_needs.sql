@@ -99,7 +99,7 @@ language plpgsql
 volatile
 as $$
 begin
-  if pgwf.is_trace_enabled() then
+  if pgwf._tracing() then
     perform pgwf._trace(
       p_event_type, null, p_worker_id, null, jsonb_build_object('need', p_need) || p_input, null, pgwf._now());
   end if;
