@@ -72,9 +72,9 @@ def test_sixty_equal_children_are_one_row_and_the_slowest_stand_apart() -> None:
           discover               │██                                         │ 500 ms
           map                    │  ──────────────────────────────────────── │ 60 branches, 11.0 s
             child audit_one × 57 │  ▆▆▆▆▆▆█▆█▃▆█▆▆█▆▆▆▆▆█▆▆█▆▆               │ p50 100 ms, max 100 ms
-            [7] child audit_one  │     ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄                │ 7.0 s
-            [22] child audit_one │           ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄          │ 8.8 s
-            [41] child audit_one │                   ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄ │ 11.1 s
+            [7] child audit_one  │     ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄                │ 6.1 s
+            [22] child audit_one │           ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄          │ 6.1 s
+            [41] child audit_one │                   ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄ │ 6.1 s
           write_report           │                                         ██│ 290 ms
         ━ leased  ▚ taken over, replayed  █ step  ▄ child run  ▄ several at once
         """  # noqa: RUF001

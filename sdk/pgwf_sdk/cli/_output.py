@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ S = TypeVar("S", bound=Struct)
 
 _JSON_TEXT_FIELDS = frozenset({"payload", "subject", "decision_schema", "prefill", "decision"})
 _COLUMN_GAP = "  "
-_COLUMN_CELLS_MIN = 8
+_COLUMN_CELLS_MIN = 7
 _COLOUR_OF_STATUS = {
     "running": "blue",
     "completed": "green",
@@ -43,6 +44,16 @@ def talk(text: str) -> None:
 def write_lines(text: str) -> None:
     """Write text that is ready for the terminal."""
     click.echo(text, color=True)
+
+
+def write_sentence(text: str) -> None:
+    """Write prose, in lines that fit the terminal if there is one."""
+    cleaned = printable(text)
+    if sys.stdout.isatty():
+        cleaned = textwrap.fill(
+            cleaned, shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False
+        )
+    click.echo(cleaned)
 
 
 def write_rows(schema: str, rows: Sequence[S], *, columns: Columns[S], id_of: Callable[[S], str], empty: str) -> None:
@@ -92,9 +103,9 @@ def _write_table(rows: Sequence[S], columns: Columns[S]) -> None:
     cells = [[clean(cell(row)) for cell in columns.values()] for row in rows]
     headings = [heading.upper() for heading in columns]
     widths = [max(cells_of(line[column]) for line in [headings, *cells]) for column in range(len(headings))]
-    if sys.stdout.isatty():
-        widths = _shrunk(widths, shutil.get_terminal_size().columns)
     status_column = headings.index("STATUS") if "STATUS" in headings else None
+    if sys.stdout.isatty():
+        widths = _shrunk(widths, shutil.get_terminal_size().columns, whole=status_column)
     click.echo(_COLUMN_GAP.join(_fitted(headings, widths)).rstrip())
     for line in cells:
         shown = _fitted(line, widths)
@@ -108,12 +119,15 @@ def _fitted(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
     return [fitted(cell, width, ascii_only=is_ascii) for cell, width in zip(cells, widths, strict=True)]
 
 
-def _shrunk(widths: Sequence[int], room: int) -> list[int]:
-    """Take cells from the widest column until the line fits, but leave every column readable."""
+def _shrunk(widths: Sequence[int], room: int, *, whole: int | None) -> list[int]:
+    """Take cells from the widest column until the line fits; leave every column readable, and `whole` for the last."""
     shrunk = list(widths)
     excess = sum(shrunk) + len(_COLUMN_GAP) * (len(shrunk) - 1) - room
-    while excess > 0 and max(shrunk) > _COLUMN_CELLS_MIN:
-        widest = shrunk.index(max(shrunk))
-        shrunk[widest] -= 1
+    while excess > 0:
+        candidates = [column for column, width in enumerate(shrunk) if width > _COLUMN_CELLS_MIN]
+        candidates = [column for column in candidates if column != whole] or candidates
+        if not candidates:
+            break
+        shrunk[max(candidates, key=shrunk.__getitem__)] -= 1
         excess -= 1
     return shrunk

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import click
 
 from pgwf_sdk import ops
-from pgwf_sdk.cli._output import json_object, talk, write_json, write_lines, write_object, write_rows
+from pgwf_sdk.cli._output import json_object, talk, write_json, write_lines, write_object, write_rows, write_sentence
 from pgwf_sdk.cli._results import print_result, wait_until_over
 from pgwf_sdk.cli._session import output_options, session
 from pgwf_sdk.cli._text import fitted, printable
@@ -104,9 +104,11 @@ def _show_timeline(run_id: str, *, fold: bool, ascii_only: bool, width: int | No
         write_object("pgwf.timeline/1", found, text="", id_=found.run.run_id)
         return
     run = found.run
-    write_lines(_headline(run))
+    write_sentence(_headline(run))
     if not run.is_final:
-        write_lines(printable(ops.why_not_running(client, run.run_id)))
+        write_sentence(ops.why_not_running(client, run.run_id))
+    elif (failure := _failure_line(run)) is not None:
+        write_sentence(failure)
     write_lines("")
     write_lines(
         render_timeline(
@@ -124,7 +126,15 @@ def _headline(run: ops.RunSummary) -> str:
     parts += [f"child of {run.parent_run_id}"] if run.parent_run_id else []
     parts.append(ops.count_words(run.entry_count, "entry"))
     parts += [ops.count_words(run.lapses, "lost lease")] if run.lapses else []
-    return printable("; ".join(parts))
+    return "; ".join(parts)
+
+
+def _failure_line(run: ops.RunSummary) -> str | None:
+    """Why a run did not complete."""
+    if run.status in {"completed", "continued"}:
+        return None
+    failure = ops.failure_of(ops.get_ending(session().client, run.run_id).payload)
+    return failure.line() if failure is not None else None
 
 
 def _show_journal(run_id: str) -> None:
