@@ -5,6 +5,7 @@ A call is settled once, by the entry that resolves it. Who waits for it (a futur
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
@@ -52,7 +53,7 @@ class Waiter(Protocol):
         ...
 
 
-class Settled:
+class Settled(ABC):
     """Something to wait for, which ends with a value or with an error."""
 
     __slots__ = ("error", "is_done", "value", "waiter")
@@ -63,9 +64,9 @@ class Settled:
         self.error: BaseException | None = None
         self.waiter: Waiter | None = None
 
+    @abstractmethod
     def abandon(self) -> None:
         """Nobody waits any more."""
-        raise NotImplementedError
 
     def outcome(self) -> Any:
         """Return the value or raise the error."""
@@ -103,13 +104,13 @@ class PendingCall(Settled):
     def abandon(self) -> None:
         self.scope.machine.abandon(self)
 
+    @abstractmethod
     def command(self) -> Command:
         """Return what the worker is to do about this call."""
-        raise NotImplementedError
 
+    @abstractmethod
     def settle(self, entry: Entry) -> None:
         """Take value or error from the entry. UndecodableError: the payload does not fit, and the run is blocked."""
-        raise NotImplementedError
 
 
 class StepCall(PendingCall):
@@ -312,3 +313,9 @@ class BranchCall(PendingCall):
 
     __slots__ = ()
     kind = Kind.BRANCH
+
+    def command(self) -> Command:
+        raise AssertionError(f"{self.id.key}: a branch is numbered and withdrawn at once, so nobody is to act on it")
+
+    def settle(self, entry: Entry) -> None:
+        raise AssertionError(f"{self.id.key}: a branch is numbered and withdrawn at once, so no entry finds it")

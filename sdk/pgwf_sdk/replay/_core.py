@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -57,7 +58,7 @@ class RunLog(logging.LoggerAdapter[logging.Logger]):
         return not (machine.history.is_replaying or machine.is_latched) and super().isEnabledFor(level)
 
 
-class ContextCore:
+class ContextCore(ABC):
     """Calls of one scope of one run."""
 
     __slots__ = ("_log", "_machine", "_scope")
@@ -67,9 +68,9 @@ class ContextCore:
         self._scope = scope
         self._log: RunLog | None = None
 
+    @abstractmethod
     def _check(self) -> None:
         """ContextError: this context must not be used here and now."""
-        raise NotImplementedError
 
     # -- public, not awaited in either context
 

@@ -66,6 +66,9 @@ class Driver:
     commands: list[Command] = field(default_factory=list[Command])
     suspend_after: int | None = None
     """Give the activation up once the journal is that long."""
+    cancel_at: int | None = None
+    """Ask the run to stop in that exchange, counted from 0 over all activations."""
+    exchange_count: int = 0
 
     def __post_init__(self) -> None:
         self.clock = EPOCH
@@ -105,6 +108,9 @@ class Driver:
         """Do some of what is open and return what was recorded."""
         self.commands += commands
         first_new = len(self.journal)
+        if self.exchange_count == self.cancel_at:
+            self.cancel()
+        self.exchange_count += 1
         for command in commands:
             self._take(command)
         while len(self.journal) == first_new or self._opened_only(first_new):

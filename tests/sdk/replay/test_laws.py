@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pgwf_journal import Kind, Phase
 from pgwf_sdk import AsyncContext, Call, Context, Workflow, workflow
-from pgwf_sdk.replay import AsyncActivation, Command, Completed, Failed, Outcome, SyncActivation
+from pgwf_sdk.replay import AsyncActivation, Command, Completed, Failed, Outcome, Suspended, SyncActivation
 from tests.sdk.replay.driver import Driver
 from tests.sdk.replay.programs import Program, arun, programs, run, signals_of
 
@@ -117,6 +117,35 @@ def test_going_on_from_any_cut_of_the_journal_ends_alike(
 
         assert said(resumed.run()) == said(outcome)
         assert by_scope(resumed.journal) == by_scope(whole.journal)
+
+
+@laws
+@given(programs(failures_escape=False), seeds, st.integers(1, 4))
+def test_a_run_that_is_given_up_again_and_again_ends_alike(program: Program, shuffle: Random, entries: int) -> None:
+    for definition in (sync_of(program), async_of(program)):
+        whole = driver(definition, program, shuffle)
+        outcome = whole.run()
+        resumed = driver(definition, program, shuffle)
+        found: Outcome = Suspended()
+        while isinstance(found, Suspended):
+            resumed.suspend_after = len(resumed.journal) + entries
+            found = resumed.run()
+
+        assert said(found) == said(outcome)
+        assert by_scope(resumed.journal) == by_scope(whole.journal)
+
+
+@laws
+@given(programs(), programs(with_asyncio=True), seeds, st.integers(0, 6))
+def test_a_cancelled_run_is_replayed_to_the_same_end(
+    program: Program, async_program: Program, shuffle: Random, exchange: int
+) -> None:
+    for definition, body in ((sync_of(program), program), (async_of(async_program), async_program)):
+        played = driver(definition, body, shuffle)
+        played.cancel_at = exchange
+        outcome = played.run()
+
+        assert said(replayed(played)) == said(outcome)
 
 
 @laws
