@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 from psycopg import sql
 from psycopg.rows import dict_row
+
+from pgwf_sdk.embedded import find_binaries
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -133,3 +138,18 @@ def refused(sqlstate: str, message: str = "") -> Generator[pytest.ExceptionInfo[
     with pytest.raises(psycopg.Error) as caught:
         yield caught
     assert (caught.value.sqlstate, message in str(caught.value)) == (sqlstate, True), str(caught.value)
+
+
+def run_psql(dsn: str, file: Path, *options: str) -> str:
+    """Run a file with the psql of the test run's PostgreSQL; it must succeed and say nothing on stderr."""
+    folder = os.environ.get("PGWF_TEST_PG_BIN")
+    program = find_binaries(Path(folder) if folder else None).folder / "psql"
+    result = subprocess.run(
+        [program, "-X", "-q", *options, "-d", dsn, "-f", file],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout

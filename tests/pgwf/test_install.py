@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import pgwf_sql
-from tests.pgwf.leasing import Leasing, refused
+from tests.pgwf.leasing import Leasing, refused, run_psql
 
 ROOT = Path(__file__).resolve().parents[2]
 SQL = ROOT / "sql"
@@ -53,16 +50,6 @@ def dump(dsn: str) -> set[tuple[Any, ...]]:
         )
 
 
-def psql(dsn: str, file: Path) -> None:
-    program = shutil.which("psql", path=os.environ.get("PGWF_TEST_PG_BIN", "")) or shutil.which("psql")
-    if program is None:
-        pytest.skip("psql is not installed")
-    result = subprocess.run(
-        [program, "-X", "-q", "-d", dsn, "-f", str(file)], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert (result.returncode, result.stderr) == (0, "")
-
-
 def test_the_install_script_of_psql_names_every_file_of_the_package_in_order() -> None:
     named = re.findall(r"^\\ir pgwf_sql/(\S+)$", (SQL / "install.sql").read_text(), re.M)
 
@@ -76,7 +63,7 @@ def test_the_roles_script_of_psql_names_every_file_of_roles() -> None:
 
 
 def test_psql_and_python_install_the_same_schema(own_database: str, empty_database: str) -> None:
-    psql(empty_database, SQL / "install.sql")
+    run_psql(empty_database, SQL / "install.sql")
 
     assert dump(empty_database) == dump(own_database)
 
