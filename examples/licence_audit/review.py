@@ -15,6 +15,8 @@ from examples.licence_audit.verdict import Severity, Status, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+TEXTS_SHOWN_MAX = 5
+
 Ruling = Literal["accept", "reject", "later"]
 
 
@@ -26,6 +28,7 @@ class Question(msgspec.Struct, frozen=True):
     category: Category
     status: Status
     why: tuple[str, ...]
+    texts: tuple[str, ...]  # Its first licence files, below the folder that holds its metadata.
     suggestion: Ruling
     reason: str
 
@@ -112,6 +115,7 @@ def _question(verdict: Verdict, is_one_of_many: bool) -> Question:
         why=tuple(
             finding.message for finding in verdict.findings if finding.severity in (Severity.HIGH, Severity.MEDIUM)
         ),
+        texts=tuple(text.path for text in verdict.evidence[:TEXTS_SHOWN_MAX]),
         suggestion=ruling,
         reason=reason,
     )
