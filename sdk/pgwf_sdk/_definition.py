@@ -138,6 +138,11 @@ class Workflow(Generic[P, R_co]):
     def __repr__(self) -> str:
         return f"<Workflow {self.name}>"
 
+    @property
+    def home(self) -> str:
+        """The need its runs start with and come back to: `need`, of one build only when it is pinned to one."""
+        return pinned(self.need, self.build)
+
     @cached_property
     def codec(self) -> Codec:
         """The codec of the result, by the function's return annotation."""
@@ -375,6 +380,11 @@ def _check_context(name: str, parameter: inspect.Parameter, *, is_async: bool) -
             f"workflow {name!r} is declared {'async def' if is_async else 'def'} and its context {found};"
             f" expected {parameter.name}: {expected}"
         )
+
+
+def pinned(need: str, build: str | None) -> str:
+    """Return the need of a run that is pinned to `build`; a worker of that build offers it beside the plain one."""
+    return f"{need}@{build}" if build else need
 
 
 def as_step(fn: Callable[..., Any]) -> Step[..., Any]:

@@ -85,7 +85,7 @@ def start(
         {
             "run_id": run_id,
             "workflow": call.workflow.name,
-            "need": call.workflow.need,
+            "need": call.workflow.home,
             "input": call.encode(),
             "encoding": ENCODING_JSON,
             "priority": priority,

@@ -257,8 +257,8 @@ class Driver:
 
     def _parking_item(self) -> Item | None:
         """Nothing of the run can go on here: give it back, unless it is about to go on."""
-        if (hop := self._steps.first_hop) is not None:
-            return self._item("hop", need=hop.step.need)
+        if (need := self._steps.next_need) is not None:
+            return self._item("hop", need=need)
         until = _earliest(self._next_instant(), self._waits.earliest_opening())
         delay = self._waits.shortest_opening()
         now = self._port.now()

@@ -20,7 +20,7 @@ def child_start(parent_run_id: str, command: StartChild) -> ChildStart:
         key=command.id.key,
         run_id=command.run_id or child_id(parent_run_id, command.id, workflow.name),
         workflow=workflow.name,
-        need=workflow.need,
+        need=workflow.home,
         build=workflow.build,
         payload=command.call.encode(),
         encoding=1,

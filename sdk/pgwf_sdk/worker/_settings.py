@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from pgwf_sdk._definition import Workflow
+from pgwf_sdk._definition import Workflow, pinned
 from pgwf_sdk._errors import DefinitionError
 
 CONCURRENCY: Final = 64
@@ -74,5 +74,5 @@ def offered(workflows: Mapping[str, Workflow[..., Any]], capabilities: Iterable[
             )
     offers = wanted | set(workflows)
     if build:
-        offers |= {f"{need}@{build}" for need in offers}
+        offers |= {pinned(need, build) for need in offers}
     return tuple(sorted(offers))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pgwf_journal import ENCODING_JSON, Kind, Phase
 from pgwf_sdk import _failure
+from pgwf_sdk._definition import pinned
 from pgwf_sdk._errors import StepInterruptedError
 from pgwf_sdk.replay import CallId, RunStep
 from pgwf_sdk.worker._advance import Attempt, AttemptNote, Claim
@@ -32,6 +33,7 @@ class Stepping:
 
     def __init__(self, claim: Claim, port: "Port", driver: "Driver") -> None:
         self._run_id = claim.run_id
+        self._build = claim.build
         self._port = port
         self._driver = driver
         self._running: dict[str, StepAttempt] = {}
@@ -52,14 +54,16 @@ class Stepping:
         return min((retry.next_at for retry in self._retries.values()), default=None)
 
     @property
-    def first_hop(self) -> RunStep | None:
-        """The first step, in the order of the code, that only another fleet can do."""
-        return min(self._hops.values(), key=lambda command: (command.id.scope, command.id.call), default=None)
+    def next_need(self) -> str | None:
+        """What the first step, in the order of the code, that only another fleet can do needs."""
+        first = min(self._hops.values(), key=lambda command: (command.id.scope, command.id.call), default=None)
+        return None if first is None else self._need_of(first)
 
     def take(self, command: RunStep, batch: Batch) -> None:
         """The code waits for this step."""
         key = command.id.key
-        if command.step.need is not None and not self._port.offers(command.step.need):
+        need = self._need_of(command)
+        if need is not None and not self._port.offers(need):
             self._hops[key] = command
         elif key in self._begun:
             interrupted = StepInterruptedError(
@@ -121,6 +125,10 @@ class Stepping:
         """Tell the steps that run that their worker stops soon."""
         for attempt in self._running.values():
             attempt.context.draining = True
+
+    def _need_of(self, command: RunStep) -> str | None:
+        need = command.step.need
+        return None if need is None else pinned(need, self._build)
 
     def _start(self, command: RunStep) -> None:
         failed = self._failed.get(command.id.key)

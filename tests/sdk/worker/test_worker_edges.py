@@ -296,3 +296,30 @@ def test_a_failing_branch_of_a_map_over_people_withdraws_the_other_questions(
     )
     client.signal(run.run_id, "end", True)
     assert run.result(timeout=SOON) == "ended"
+
+
+def test_a_run_pinned_to_a_build_goes_only_to_workers_of_that_build(client: Client, start_worker: StartWorker) -> None:
+    built: list[str] = []
+
+    @step(need="gpu")
+    def compute() -> str:
+        return "computed"
+
+    @workflow(name="pinned", build="b1")
+    def first_build(ctx: Context) -> str:
+        built.append("b1")
+        return ctx.step(compute)
+
+    @workflow(name="pinned", build="b2")
+    def second_build(ctx: Context) -> str:
+        built.append("b2")
+        return "wrong"
+
+    start_worker(second_build, build="b2", capabilities=["gpu"])
+    run = client.start(first_build())
+    assert client.list()[0].need == "pinned@b1"
+
+    start_worker(first_build, build="b1", capabilities=["gpu"])
+
+    assert run.result(timeout=SOON) == "computed"
+    assert built == ["b1"]
