@@ -34,6 +34,7 @@ if __name__ == "__main__":
         with psycopg.connect(server.dsn) as connection:
             pgwf_sql.install(connection)
         worker = Worker(client, workflows=[greet])
-        threading.Thread(target=worker.run, daemon=True).start()
+        (working := threading.Thread(target=worker.run, daemon=True)).start()
         print(client.start(greet(name), run_id=f"hello-{name}").result())
         worker.stop()
+        working.join()
