@@ -52,7 +52,6 @@ class Step(Generic[P, R_co]):
     total_timeout: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
     at_most_once: bool = False
-    is_transaction: bool = False
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         workflow = inside_workflow.get()
@@ -115,9 +114,8 @@ class Step(Generic[P, R_co]):
     def check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """TypeError: the arguments do not fit, which no retry would mend."""
         if self.signature is not None:
-            leading = (None,) if self.is_transaction else ()
             try:
-                self.signature.bind(*leading, *args, **kwargs)
+                self.signature.bind(*args, **kwargs)
             except TypeError as error:
                 raise TypeError(f"step {self.name!r}: {error}; expected {self.name}{self.signature}") from None
 

@@ -64,10 +64,7 @@ class CallId:
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """Run the step and record its result (completed) or its last failure (failed, an error envelope).
-
-    A step with `is_transaction` gets the connection as first argument and commits together with its entry.
-    """
+    """Run the step and record its result (completed) or its last failure (failed, an error envelope)."""
 
     id: CallId
     step: Step[..., Any]
