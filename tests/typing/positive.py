@@ -159,9 +159,7 @@ async def refund(ctx: AsyncContext, order: Order) -> int:
     assert_type(ctx.spawn(checkout(order)), AsyncChild[Receipt])
     assert_type(await ctx.spawn(checkout(order)).result(), Receipt)
     assert_type(await ctx.side_effect(plain, 1), bytes)
-    assert_type(
-        await ctx.parallel(lambda c: c.step(charge, order), lambda c: c.step(bare, 1)), tuple[Receipt, str]
-    )
+    assert_type(await ctx.parallel(lambda c: c.step(charge, order), lambda c: c.step(bare, 1)), tuple[Receipt, str])
     assert_type(await ctx.map(bare, [1]), list[str])
     assert_type(await ctx.map(checkout, [order]), list[Receipt])
 
