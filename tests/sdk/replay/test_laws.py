@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pgwf_journal import Entry
 
-laws = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+laws = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def sync_of(program: Program) -> Workflow[..., Any]:
