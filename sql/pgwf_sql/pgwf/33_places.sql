@@ -12,14 +12,10 @@ declare
   v_row record;
 begin
   if cardinality(p_share) = 0 then
-    return (
-      select coalesce(array_agg(q.n), '{}')
-      from (select j.n from pgwf.job as j where j.n = any (p_update) order by j.n for update) as q);
+    return array(select j.n from pgwf.job as j where j.n = any (p_update) order by j.n for update);
   end if;
   if cardinality(p_update) = 0 then
-    return (
-      select coalesce(array_agg(q.n), '{}')
-      from (select j.n from pgwf.job as j where j.n = any (p_share) order by j.n for key share) as q);
+    return array(select j.n from pgwf.job as j where j.n = any (p_share) order by j.n for key share);
   end if;
   for v_row in
     select q.n, bool_or(q.for_update) as for_update

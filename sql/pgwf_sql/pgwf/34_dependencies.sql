@@ -12,20 +12,15 @@ declare
   v_waiters bigint[];
   v_runnable bigint[];
 begin
-  select array_agg(distinct e.waiter) into v_waiters from pgwf.edge as e where e.child = any (p_n);
-  if v_waiters is null then
+  v_waiters := array(select distinct e.waiter from pgwf.edge as e where e.child = any (p_n));
+  if cardinality(v_waiters) = 0 then
     return;
   end if;
   if p_skip then
-    select array_agg(q.n)
-    into v_waiters
-    from (
-      select j.n from pgwf.job as j where j.n = any (v_waiters) order by j.n for no key update skip locked
-    ) as q;
+    v_waiters := array(
+      select j.n from pgwf.job as j where j.n = any (v_waiters) order by j.n for no key update skip locked);
   else
-    select array_agg(q.n)
-    into v_waiters
-    from (select j.n from pgwf.job as j where j.n = any (v_waiters) order by j.n for no key update) as q;
+    v_waiters := array(select j.n from pgwf.job as j where j.n = any (v_waiters) order by j.n for no key update);
   end if;
   with removed as (
     delete from pgwf.edge as e where e.child = any (p_n) and e.waiter = any (v_waiters) returning e.waiter
@@ -55,7 +50,7 @@ as $$
 begin
   perform
   from pgwf.job as j
-  where j.n in (select e.waiter from pgwf.edge as e where e.child = any (p_n))
+  where j.n = any (array(select e.waiter from pgwf.edge as e where e.child = any (p_n)))
   order by j.n
   for no key update;
 end
@@ -70,23 +65,19 @@ as $$
 declare
   v_waiters bigint[];
 begin
-  if p_n is null or not exists (select from pgwf.edge as e where e.child = any (p_n)) then
+  if not exists (select from pgwf.edge as e where e.child = any (p_n)) then
     return p_n;
   end if;
-  select array_agg(q.n)
-  into v_waiters
-  from (
+  v_waiters := array(
     select j.n
     from pgwf.job as j
-    where j.n in (select e.waiter from pgwf.edge as e where e.child = any (p_n))
+    where j.n = any (array(select e.waiter from pgwf.edge as e where e.child = any (p_n)))
     order by j.n
-    for no key update skip locked
-  ) as q;
-  return (
-    select array_agg(i.n)
+    for no key update skip locked);
+  return array(
+    select i.n
     from unnest(p_n) as i(n)
-    where not exists (
-      select from pgwf.edge as e where e.child = i.n and e.waiter <> all (coalesce(v_waiters, '{}'))));
+    where not exists (select from pgwf.edge as e where e.child = i.n and e.waiter <> all (v_waiters) offset 0));
 end
 $$;
 

@@ -206,19 +206,13 @@ begin
   if not p_busy_ok then
     return pgwf._lock_jobs(p_update, p_share);
   end if;
-  return coalesce((
-    select array_agg(q.n)
-    from (select j.n from pgwf.job as j where j.n = any (p_update) order by j.n for update skip locked) as q
-  ), '{}') || coalesce((
-    select array_agg(q.n)
-    from (
+  return array(select j.n from pgwf.job as j where j.n = any (p_update) order by j.n for update skip locked)
+    || array(
       select j.n
       from pgwf.job as j
       where j.n = any (p_share) and j.n <> all (p_update)
       order by j.n
-      for key share skip locked
-    ) as q
-  ), '{}');
+      for key share skip locked);
 end
 $$;
 

@@ -114,11 +114,8 @@ as $$
 declare
   v_mine bigint[];
 begin
-  select coalesce(array_agg(q.n), '{}')
-  into v_mine
-  from (select j.n from pgwf.job as j where j.n = any (p_n) order by j.n for update skip locked) as q;
-  v_mine := coalesce(pgwf._with_free_waiters(v_mine), '{}');
-  return pgwf._try_keys(v_mine);
+  v_mine := array(select j.n from pgwf.job as j where j.n = any (p_n) order by j.n for update skip locked);
+  return pgwf._try_keys(pgwf._with_free_waiters(v_mine));
 end
 $$;
 

@@ -67,33 +67,26 @@ as $$
 declare
   v_ended bigint[];
 begin
-  select array_agg(q.n)
-  into v_ended
-  from (
+  v_ended := array(
     select j.n
     from pgwf.job as j
-    join pgwf.lease as l on l.n = j.n
     where j.cancel_at is not null
-      and l.until <= p_now
+      and exists (select from pgwf.lease as l where l.n = j.n and l.until <= p_now offset 0)
     order by j.n
-    limit p_limit
-  ) as q;
-  if v_ended is not null then
+    limit p_limit);
+  if cardinality(v_ended) > 0 then
     perform pgwf._lapse(v_ended, p_worker_id, p_now);
   end if;
-  select array_agg(q.n)
-  into v_ended
-  from (
+  v_ended := array(
     select j.n
     from pgwf.job as j
     where j.cancel_at is not null
-      and not exists (select from pgwf.lease as l where l.n = j.n)
+      and not exists (select from pgwf.lease as l where l.n = j.n offset 0)
     order by j.n
     limit p_limit
-    for update skip locked
-  ) as q;
+    for update skip locked);
   v_ended := pgwf._with_free_waiters(v_ended);
-  if v_ended is null then
+  if cardinality(v_ended) = 0 then
     return 0;
   end if;
   perform pgwf._end(v_ended, 'cancelled', p_worker_id, p_now, p_skip => true);

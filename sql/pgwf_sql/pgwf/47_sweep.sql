@@ -167,37 +167,43 @@ language plpgsql
 volatile
 as $$
 declare
-  QUICK constant interval := '50 ms';
-  v_started timestamptz := clock_timestamp();
-  v_took interval;
+  MANY constant int := 1000;
+  v_seen bigint;
   v_n bigint[];
 begin
   if pgwf._ms(p_now) < (select s.last_value from pgwf.sweep_expired_after as s) then
     return 0;
   end if;
-  select array_agg(q.n)
-  into v_n
-  from (
-    select j.n
+  with expired as materialized (
+    select j.n, j.expires_at
     from pgwf.job as j
-    cross join pgwf.setting as s
     where j.expires_at <= p_now
       and j.cancel_at is null
       and j.available_at <= p_now
       and j.pending = 0
       and not j.shelved
-      and not exists (select from pgwf.lease as l where l.n = j.n)
-      and (j.expires_at <= p_now - s.expired_grace or exists (select from pgwf.edge as e where e.child = j.n offset 0))
-    order by j.expires_at
-    limit p_limit
-    for update of j skip locked
-  ) as q;
-  v_took := clock_timestamp() - v_started;
-  if v_took > QUICK then
-    perform setval('pgwf.sweep_expired_after', pgwf._ms(p_now + 10 * v_took));
+  )
+  select
+    (select count(*) from expired),
+    array(
+      select e.n
+      from expired as e
+      cross join pgwf.setting as s
+      where s.only_row
+        and not exists (select from pgwf.lease as l where l.n = e.n offset 0)
+        and (
+          e.expires_at <= p_now - s.expired_grace
+          or exists (select from pgwf.edge as waiting where waiting.child = e.n offset 0))
+      order by e.expires_at
+      limit p_limit)
+  into v_seen, v_n;
+  if v_seen > MANY then
+    -- A row takes about 5 us to look at.
+    perform setval('pgwf.sweep_expired_after', pgwf._ms(p_now) + greatest(250, v_seen / 20));
   end if;
-  v_n := pgwf._try_catch(pgwf._with_free_waiters(v_n));
-  if v_n is null then
+  v_n := array(select j.n from pgwf.job as j where j.n = any (v_n) order by j.n for update skip locked);
+  v_n := pgwf._try_catch(pgwf._with_free_waiters(v_n), p_now);
+  if cardinality(v_n) = 0 then
     return 0;
   end if;
   perform pgwf._end(v_n, 'expired', p_worker_id, p_now, p_skip => true);
@@ -205,9 +211,9 @@ begin
 end
 $$;
 
--- As _catch, for many jobs and without waiting. Returns those that stand nowhere now. The caller holds their rows
--- FOR UPDATE.
-create or replace function pgwf._try_catch(p_n bigint[])
+-- As _catch, for many expired jobs and without waiting. Returns those that are still expired and stand nowhere now. The
+-- caller holds their rows FOR UPDATE.
+create or replace function pgwf._try_catch(p_n bigint[], p_now timestamptz)
 returns bigint[]
 language plpgsql
 volatile
@@ -216,9 +222,6 @@ declare
   v_n bigint[];
   v_keys text[];
 begin
-  if p_n is null then
-    return null;
-  end if;
   select array_agg(k.singleton_key)
   into v_keys
   from (
@@ -247,11 +250,17 @@ begin
   ));
   delete from pgwf.parked as p where p.n = any (v_n);
   perform pgwf._bring_up(v_keys);
-  -- A claim in flight has the ready row locked, a finished one left a lease, a due timer is not promoted yet.
-  return (
-    select array_agg(j.n)
+  -- A claim in flight has the ready row locked, a finished one left a lease, a due timer is not promoted yet; and the
+  -- row may have changed before it was locked.
+  return array(
+    select j.n
     from pgwf.job as j
     where j.n = any (v_n)
+      and j.expires_at <= p_now
+      and j.cancel_at is null
+      and j.available_at <= p_now
+      and j.pending = 0
+      and not j.shelved
       and not exists (
         select from pgwf.ready as r
         where r.need = j.need and r.priority = j.priority and r.pos = j.n and r.n = j.n
@@ -315,21 +324,23 @@ $$;
 -- Locks nothing.
 create or replace function pgwf.next_wakeup(p_worker_caps text[])
 returns timestamptz
-language sql
+language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
 as $$
-  select least(
+declare
+  v_now timestamptz := pgwf._now();
+begin
+  return least(
     (select min(t.due) from pgwf.timer as t),
     (select min(l.until) from pgwf.lease as l),
     (
       select min(
         case
-          when s.rate is null or pgwf._tokens(s, c.now) >= 1 then c.now
-          else c.now + make_interval(secs => (1 - pgwf._tokens(s, c.now)) / s.rate)
+          when s.rate is null or pgwf._tokens(s, v_now) >= 1 then v_now
+          else v_now + make_interval(secs => (1 - pgwf._tokens(s, v_now)) / s.rate)
         end)
-      from (select pgwf._now() as now) as c
-      cross join pgwf.need_setting as s
+      from pgwf.need_setting as s
       where s.need = any (p_worker_caps)
         and not s.paused
         and (s.max_active is not null or s.rate is not null)
@@ -338,5 +349,6 @@ as $$
         and (
           s.max_active is null
           or s.max_active > (select count(*) from pgwf.lease as l where l.need = s.need and l.capped))
-    ))
+    ));
+end
 $$;
