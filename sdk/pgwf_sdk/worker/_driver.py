@@ -119,11 +119,15 @@ class Driver:
                 self._start_over()
         self._pump()
 
-    def refused(self, error: Exception) -> None:
-        """The database will not take the item in flight; the log says what it was, and the run is tried again later."""
+    def refused(self, item: Item, error: Exception) -> None:
+        """The database will not take `item`; the log says what it was, and the run is tried again later."""
         self._in_flight = None
         log.error("run %s: the database refused what it recorded", self.claim.run_id, exc_info=error)
-        self._start_over(_BROKEN_DELAY, f"refused by the database: {error}")
+        if item.expected_seq is None:
+            # Not even giving it back is possible: its lease runs out, and the lapse is counted.
+            self.lose("it cannot be given back")
+        else:
+            self._start_over(_BROKEN_DELAY, f"refused by the database: {error}")
 
     def step_done(self, call: CallId, number: int, result: StepResult) -> None:
         """An attempt of a step ended."""

@@ -28,6 +28,8 @@ ITEMS_MAX: Final = 500
 _RECONNECT_SECONDS_MIN: Final = 0.1
 _RECONNECT_SECONDS_MAX: Final = 5.0
 _BUSY_SECONDS: Final = 0.05
+_REFUSED_SECONDS: Final = 1.0
+_FAULT_SECONDS: Final = 0.05
 
 Sent = tuple[Driver, Item]
 
@@ -61,6 +63,8 @@ class Flusher:
         self._is_hungry = True
         self._is_claiming = True
         self._is_closing = False
+        self._faults_count = 0
+        self._was_batch = False
         self.idle = asyncio.Event()
         """Set when a claim brought less than there was room for; cleared when there is reason to ask again."""
 
@@ -133,20 +137,23 @@ class Flusher:
         except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
             await self._on_busy(batch, error)
         except psycopg.OperationalError as error:
-            self._put_back(batch)
-            await self._reconnect(error)
+            await self._on_fault(batch, error)
         except psycopg.Error as error:
-            self._on_refused(batch, error)
+            await self._on_refused(batch, error)
         else:
             for (driver, item), answer in zip(batch, settled, strict=True):
                 driver.settled(item, answer)
             self._claimed(claims)
+            self._faults_count = 0
             return claims
         return None
 
     def _next_batch(self) -> list[Sent]:
-        if self._singles:
+        # In turns: an item that fails again and again must not hold up what has come since.
+        if self._singles and (self._was_batch or not self._items):
+            self._was_batch = False
             return [self._singles.popleft()]
+        self._was_batch = True
         return [self._items.popleft() for _ in range(min(len(self._items), ITEMS_MAX))]
 
     async def _send(self, items: Sequence[Item], slots: int) -> tuple[list[ItemAnswer], list[Claim]]:
@@ -162,9 +169,20 @@ class Flusher:
             self._clock.told(claims[0].now_at)
         return settled, claims
 
-    def _put_back(self, batch: Sequence[Sent]) -> None:
-        # Sent again as it was: if the first try did commit after all, the journal's head tells ("conflict").
-        self._items.extendleft(reversed(batch))
+    async def _on_fault(self, batch: Sequence[Sent], error: psycopg.OperationalError) -> None:
+        """The connection broke, or the server is out of something. The batch is sent again as it was: if the first try
+        did commit after all, the journal's head tells ("conflict")."""
+        self._faults_count += 1
+        if self._faults_count > 1:
+            # One item may be what breaks it: from now on they go one by one, and not all at once.
+            self._singles.extend(batch)
+            await asyncio.sleep(min(_FAULT_SECONDS * 2**self._faults_count, _RECONNECT_SECONDS_MAX))
+        else:
+            self._items.extendleft(reversed(batch))
+        if self._connection is None or self._connection.broken:
+            await self._reconnect(error)
+        else:
+            log.warning("worker %s: the database cannot take a call just now: %s", self._worker_id, error)
 
     async def _on_busy(self, batch: Sequence[Sent], error: psycopg.Error) -> None:
         """Somebody's long transaction holds a row of one item: the others shall not wait for it."""
@@ -173,15 +191,16 @@ class Flusher:
         if len(batch) == 1:
             await asyncio.sleep(_BUSY_SECONDS)
 
-    def _on_refused(self, batch: Sequence[Sent], error: psycopg.Error) -> None:
+    async def _on_refused(self, batch: Sequence[Sent], error: psycopg.Error) -> None:
         """The database will not take something in this call, whoever else is in it."""
         if len(batch) > 1:
             self._singles.extend(batch)
             return
-        for driver, _ in batch:
-            driver.refused(error)
+        for driver, item in batch:
+            driver.refused(item, error)
         if not batch:
             log.error("worker %s: asking for work failed", self._worker_id, exc_info=error)
+            await asyncio.sleep(_REFUSED_SECONDS)
 
     async def _reconnect(self, error: psycopg.Error) -> None:
         log.warning("worker %s: the database cannot be reached (%s); trying again", self._worker_id, error)

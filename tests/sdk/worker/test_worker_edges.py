@@ -323,3 +323,53 @@ def test_a_run_pinned_to_a_build_goes_only_to_workers_of_that_build(client: Clie
 
     assert run.result(timeout=SOON) == "computed"
     assert built == ["b1"]
+
+
+REFUSED = b"14"
+
+
+def refuse(db: Connection[Any], sqlstate: str) -> None:
+    """Let the database refuse an entry with the payload REFUSED."""
+    db.execute(
+        "create function refuse() returns trigger language plpgsql as"
+        f" $$ begin raise exception 'no more of this' using errcode = '{sqlstate}'; end $$"
+    )
+    db.execute(
+        "create trigger refuse before insert on pgwf_journal.entry_0 for each row"
+        f" when (new.payload = '{REFUSED.decode()}'::bytea) execute function refuse()"
+    )
+
+
+@workflow
+def recording(ctx: Context, x: int) -> int:
+    return ctx.step(double, x)
+
+
+def test_a_run_whose_records_the_database_refuses_is_given_back_for_a_while_and_others_go_on(
+    client: Client, start_worker: StartWorker, db: Connection[Any]
+) -> None:
+    refuse(db, "P0001")
+    start_worker(recording)
+
+    refused = client.start(recording(7), run_id="refused")
+
+    assert client.start(recording(1)).result(timeout=SOON) == 2
+    wait_until(
+        lambda: db.execute("select from pgwf_sdk.runs where run_id = 'refused' and note ~ 'no more'").fetchall(),
+        "the run is given back with the reason",
+    )
+    db.execute("drop trigger refuse on pgwf_journal.entry_0")
+    assert refused.result(timeout=SOON) == int(REFUSED)
+
+
+def test_an_entry_the_database_has_no_room_for_is_sent_until_it_has_and_others_go_on(
+    client: Client, start_worker: StartWorker, db: Connection[Any]
+) -> None:
+    refuse(db, "53100")
+    start_worker(recording)
+
+    waiting = client.start(recording(7))
+
+    assert client.start(recording(1)).result(timeout=SOON) == 2
+    db.execute("drop trigger refuse on pgwf_journal.entry_0")
+    assert waiting.result(timeout=SOON) == int(REFUSED)
