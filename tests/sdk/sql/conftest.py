@@ -29,7 +29,8 @@ BROKEN = """
     from pgwf_sdk.run r
     where r.finished_at is not null and not exists (
       select from pgwf_journal.entry e
-      where e.n = r.n and e.kind = 1 and e.phase > 1 and e.seq = (select max(x.seq) from pgwf_journal.entry x where x.n = r.n))
+      where e.n = r.n and e.kind = 1 and e.phase > 1
+        and e.seq = (select max(x.seq) from pgwf_journal.entry x where x.n = r.n))
     union all
     select 'a run that is over has an empty inbox and no open task', r.run_id
     from pgwf_sdk.run r

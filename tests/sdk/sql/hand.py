@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LEASE = timedelta(minutes=1)
 INPUT = b'{"args":[],"kwargs":{}}'
-ADVANCE: LiteralString = cast("LiteralString", query("sdk_advance"))
+ADVANCE = query("sdk_advance")
 STATUS_COLUMN = 2  # of the rows of `advance`, for sessions that return tuples
 
 __all__ = ["ADVANCE", "INPUT", "LEASE", "ChildStart", "Hand", "Held", "InboxRow", "Item", "Kind", "Phase"]
@@ -232,6 +232,4 @@ def signal(
     dedup_id: str | None = None,
 ) -> bool:
     """Send a signal; False when it was sent before."""
-    return bool(
-        value(conn, "select pgwf_sdk.signal_run(%s, %s, %s::bytea, 1, %s)", run_id, name, payload, dedup_id)
-    )
+    return bool(value(conn, "select pgwf_sdk.signal_run(%s, %s, %s::bytea, 1, %s)", run_id, name, payload, dedup_id))

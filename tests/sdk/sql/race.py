@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, LiteralString, cast
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
 
@@ -33,11 +33,13 @@ def advance(hand: Hand, *items: Item, slots: int = 0) -> Call:
 
 def act(function: LiteralString, *arguments: Any) -> Call:
     """A call of a function of pgwf_sdk; answered by its value."""
-    marks = cast("LiteralString", ", ".join(["%s"] * len(arguments)))
+    marks = ", ".join(["%s"] * len(arguments))
     return Call(f"select pgwf_sdk.{function}({marks})", arguments)
 
 
-def race(sessions: tuple[Session, Session], first: Call, second: Call, *, end: LiteralString = "commit") -> tuple[Any, Any]:
+def race(
+    sessions: tuple[Session, Session], first: Call, second: Call, *, end: LiteralString = "commit"
+) -> tuple[Any, Any]:
     """Let `second` wait for `first` until that has ended. The answers of both; an error's SQLSTATE in place of one."""
     one, two = sessions
     one.run("begin")

@@ -52,7 +52,9 @@ def test_keep_appends_and_the_lease_goes_on(db: Conn, hand: Hand, steps: int) ->
 
 
 @STEPS
-def test_park_for_ever_gives_the_lease_back_until_the_run_is_woken(db: Conn, clock: Clock, hand: Hand, steps: int) -> None:
+def test_park_for_ever_gives_the_lease_back_until_the_run_is_woken(
+    db: Conn, clock: Clock, hand: Hand, steps: int
+) -> None:
     start(db)
     held = hand.take()
 
@@ -65,7 +67,11 @@ def test_park_for_ever_gives_the_lease_back_until_the_run_is_woken(db: Conn, clo
     assert hand.claim(1) == []
     signal(db)
     again = hand.take()
-    assert (again.head, len(again.claim.history), [row.name for row in again.claim.inbox]) == (1 + steps, 1 + steps, ["delivered"])
+    assert (again.head, len(again.claim.history), [row.name for row in again.claim.inbox]) == (
+        1 + steps,
+        1 + steps,
+        ["delivered"],
+    )
 
 
 def test_park_gives_the_lease_back_until_an_instant_or_for_a_delay_whichever_comes_first(
@@ -105,7 +111,9 @@ def test_hop_gives_the_run_to_workers_of_another_need(db: Conn, hand: Hand, make
 
 
 @STEPS
-def test_release_gives_the_lease_back_for_a_delay_with_the_reason(db: Conn, clock: Clock, hand: Hand, steps: int) -> None:
+def test_release_gives_the_lease_back_for_a_delay_with_the_reason(
+    db: Conn, clock: Clock, hand: Hand, steps: int
+) -> None:
     start(db)
 
     hand.say(hand.take().item("release", *charges(steps), delay=HOUR, note="no workflow checkout here"))
@@ -163,7 +171,9 @@ def test_complete_fail_and_cancel_end_the_run_with_its_last_entry(
     assert hand.say(hand.take().end(disposition, b'{"x": 1}', entries=charges(steps))) == ["ok"]
 
     assert journal(db) == [*charged(steps), (2 + steps, "/run:checkout#1", phase)]
-    assert rows(db, "select status, finished_at, entry_count, lapses from pgwf_sdk.runs") == [(final, clock.START, 2 + steps, 0)]
+    assert rows(db, "select status, finished_at, entry_count, lapses from pgwf_sdk.runs") == [
+        (final, clock.START, 2 + steps, 0)
+    ]
     assert rows(db, "select n, outcome from pgwf.archive") == [(n, "completed")]
     assert inbox(db) == []
 
@@ -194,7 +204,9 @@ def test_an_item_with_another_lease_id_is_fenced_and_writes_nothing(db: Conn, ha
     assert journal(db) == charged(0)
 
 
-def test_an_item_is_accepted_after_its_lease_has_ended_until_a_sweep_takes_it(db: Conn, clock: Clock, hand: Hand) -> None:
+def test_an_item_is_accepted_after_its_lease_has_ended_until_a_sweep_takes_it(
+    db: Conn, clock: Clock, hand: Hand
+) -> None:
     start(db)
     held = hand.take()
     clock.advance(hours=1)
@@ -273,37 +285,6 @@ def test_one_bad_item_among_good_ones_fails_alone(db: Conn, hand: Hand) -> None:
     assert [[row.name for row in answer.inbox] for answer in answers] == [[], [], [], ["delivered"], []]
 
 
-def test_a_call_that_settles_also_claims(db: Conn, hand: Hand) -> None:
-    start(db, "order-1")
-    start(db, "order-2")
-    first = hand.take()
-
-    answers, claims = hand.call(first.end(), slots=5)
-
-    assert [answer.status for answer in answers] == ["ok"]
-    assert [(held.run_id, held.claim.head) for held in claims] == [("order-2", 1)]
-
-
-def test_a_call_claims_the_very_run_it_gives_back_for_another_need(db: Conn, make_hand: MakeHand) -> None:
-    hand = make_hand("worker-1", "python", "gpu")
-    start(db)
-    held = hand.take()
-
-    _, claims = hand.call(held.item("hop", entry(), need="gpu"), slots=1)
-
-    assert [(one.n, one.head, one.lease_id != held.lease_id) for one in claims] == [(held.n, 2, True)]
-
-
-def test_a_claim_offers_at_most_so_many_runs_of_the_needs_of_the_worker(db: Conn, hand: Hand) -> None:
-    for index in range(3):
-        start(db, f"order-{index}")
-    start(db, "scan-1", need="gpu")
-
-    assert [held.run_id for held in hand.claim(2)] == ["order-0", "order-1"]
-    assert [held.run_id for held in hand.claim(2)] == ["order-2"]
-    assert hand.claim(2) == []
-
-
 def test_a_paused_run_stays_parked_whatever_its_worker_asks(db: Conn, clock: Clock, hand: Hand) -> None:
     for index, options in enumerate(
         [("park", {"until": clock.START}), ("hop", {"need": "gpu"}), ("release", {"delay": timedelta(0)})]
@@ -319,22 +300,6 @@ def test_a_paused_run_stays_parked_whatever_its_worker_asks(db: Conn, clock: Clo
         assert value(db, "select available_at = 'infinity' from pgwf.job where n = %s", held.n)
 
 
-def test_entries_of_a_run_whose_lease_had_lapsed_end_its_streak(db: Conn, clock: Clock, hand: Hand) -> None:
-    start(db)
-    for _ in range(2):
-        hand.take()
-        clock.advance(hours=1)
-        db.execute("select pgwf.sweep('sweeper')")
-    held = hand.take()
-    assert held.claim.streak == 2
-
-    hand.say(held.item("keep", lapsed=True))
-    assert rows(db, "select lapses, streak from pgwf_sdk.runs") == [(2, 2)]
-    hand.say(held.item("keep", entry(), lapsed=True))
-
-    assert rows(db, "select lapses, streak from pgwf_sdk.runs") == [(2, 0)]
-
-
 def test_park_is_refused_while_the_inbox_has_rows_the_worker_has_not_seen(db: Conn, hand: Hand) -> None:
     start(db)
     held = hand.take()
@@ -344,12 +309,20 @@ def test_park_is_refused_while_the_inbox_has_rows_the_worker_has_not_seen(db: Co
 
     assert (answer.status, status(db), journal(db)) == ("unread", "running", charged(1))
     (row,) = answer.inbox
-    assert (row.kind, row.name, row.phase, row.payload, row.encoding) == (Kind.SIGNAL, "delivered", Phase.COMPLETED, b'"x"', 1)
+    assert (row.kind, row.name, row.phase, row.payload, row.encoding) == (
+        Kind.SIGNAL,
+        "delivered",
+        Phase.COMPLETED,
+        b'"x"',
+        1,
+    )
     assert hand.say(held.item("park", inbox_seen=row.id)) == ["ok"]
     assert status(db) == "waiting"
 
 
-def test_a_decision_is_refused_as_a_whole_while_the_inbox_has_rows_the_worker_has_not_seen(db: Conn, hand: Hand) -> None:
+def test_a_decision_is_refused_as_a_whole_while_the_inbox_has_rows_the_worker_has_not_seen(
+    db: Conn, hand: Hand
+) -> None:
     start(db)
     held = hand.take()
     signal(db)
@@ -375,72 +348,6 @@ def test_consumed_rows_leave_the_inbox_with_the_entries_that_consume_them(db: Co
     assert inbox(db) == [("signal", "two", "completed")]
 
 
-def test_failed_attempts_are_kept_until_the_step_is_over_and_come_with_the_claim(db: Conn, clock: Clock, hand: Hand) -> None:
-    start(db)
-    held = hand.take()
-    note = {"key": "/step:charge#1", "no": 1, "next_seconds": 10.0, "error": '{"type": "m:E"}'}
-    hand.say(held.item("keep", attempts=[note]))
-    clock.advance(minutes=1)
-    hand.say(held.item("release", attempts=[{**note, "no": 2, "next_seconds": 20.0}]))
-
-    assert value(db, "select attempts from pgwf_sdk.runs") == 2
-    again = hand.take()
-    attempt = again.claim.attempts["/step:charge#1"]
-    assert (attempt.no, attempt.first_at, attempt.next_at) == (
-        2,
-        clock.START,
-        clock.START + timedelta(minutes=1, seconds=20),
-    )
-
-    hand.say(again.item("keep", entry(), attempts=[{**note, "next_seconds": None}]))
-    assert value(db, "select count(*) from pgwf_sdk.attempt") == 0
-
-
-@pytest.mark.parametrize(("seconds", "left"), [((10.0, None), 0), ((None, 10.0), 1), ((10.0, 20.0), 1)])
-def test_the_last_of_several_notes_on_one_step_in_one_call_counts(
-    db: Conn, hand: Hand, seconds: tuple[float | None, ...], left: int
-) -> None:
-    start(db)
-    held = hand.take()
-
-    notes: list[Any] = [
-        {"key": "/step:charge#1", "no": number, "next_seconds": one, "error": None} for number, one in enumerate(seconds, 1)
-    ]
-    assert hand.say(held.item("keep", attempts=notes)) == ["ok"]
-
-    assert rows(db, "select no from pgwf_sdk.attempt") == [(2,)] * left
-
-
-def test_a_refused_item_notes_no_attempt(db: Conn, hand: Hand) -> None:
-    start(db)
-    note: Any = {"key": "/step:charge#1", "no": 1, "next_seconds": 10.0, "error": None}
-
-    assert hand.say(hand.take().item("keep", attempts=[note], expected_seq=9)) == ["conflict"]
-
-    assert value(db, "select count(*) from pgwf_sdk.attempt") == 0
-
-
-def test_a_job_that_is_no_run_is_given_back_for_a_minute(db: Conn, clock: Clock, hand: Hand) -> None:
-    db.execute("select pgwf.submit_job('alien', 'somebody', 'python')")
-    start(db)
-
-    assert [held.run_id for held in hand.claim(5)] == ["order-1"]
-
-    assert rows(db, "select status, available_at from pgwf.jobs_with_status where job_id = 'alien'") == [
-        ("AWAITING_FUTURE", clock.START + timedelta(minutes=1))
-    ]
-
-
-def test_a_claim_brings_at_most_a_thousand_entries_and_the_head(db: Conn, hand: Hand) -> None:
-    start(db)
-    held = hand.take()
-    hand.say(held.item("release", *charges(1500)))
-
-    claim = hand.take().claim
-
-    assert (claim.head, len(claim.history), claim.history[-1].seq) == (1501, 1000, 1000)
-
-
 def test_a_run_whose_job_was_cancelled_in_the_leasing_core_is_over_once_it_is_given_back(db: Conn, hand: Hand) -> None:
     start(db)
     held = hand.take()
@@ -453,13 +360,12 @@ def test_a_run_whose_job_was_cancelled_in_the_leasing_core_is_over_once_it_is_gi
     assert value(db, "select outcome from pgwf.archive") == "cancelled"
 
 
-@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
-def test_advance_refuses_other_isolation_levels_than_read_committed(db: Conn, level: str) -> None:
-    with pytest.raises(psycopg.Error, match=f"read committed, found {level}") as error, db.transaction():
-        db.execute(f"set transaction isolation level {level}".encode())
-        db.execute("select pgwf_sdk.advance('worker-1')")
-
-    assert error.value.sqlstate == "WS004"
+def test_advance_refuses_other_isolation_levels_than_read_committed(db: Conn) -> None:
+    for level in ("repeatable read", "serializable"):
+        db.execute(f"set default_transaction_isolation = '{level}'".encode())
+        with pytest.raises(psycopg.Error, match=f"read committed, found {level}") as error:
+            db.execute("select pgwf_sdk.advance('worker-1')")
+        assert error.value.sqlstate == "WS004"
 
 
 def test_advance_refuses_arrays_that_do_not_fit_together(db: Conn, hand: Hand) -> None:

@@ -68,7 +68,12 @@ def test_the_end_of_a_child_lands_once_in_the_inbox_of_its_parent_and_wakes_it(
 
     assert inbox(db) == [("child", "/child:ship#1", phase)]
     (row,) = hand.take().claim.inbox
-    assert (row.kind, row.phase.label, row.payload, row.encoding) == (Kind.CHILD, phase, payload, 0 if payload is None else 1)
+    assert (row.kind, row.phase.label, row.payload, row.encoding) == (
+        Kind.CHILD,
+        phase,
+        payload,
+        0 if payload is None else 1,
+    )
 
 
 def test_a_terminated_child_is_heard_of_as_terminated(db: Conn, hand: Hand) -> None:
@@ -252,7 +257,9 @@ def test_a_fenced_or_conflicting_item_starts_no_child(db: Conn, hand: Hand) -> N
     assert hand.take().run_id == "order-1/ship#1"
 
 
-def test_a_parent_that_ends_cancels_its_live_children_and_closes_its_open_tasks(db: Conn, clock: Clock, hand: Hand) -> None:
+def test_a_parent_that_ends_cancels_its_live_children_and_closes_its_open_tasks(
+    db: Conn, clock: Clock, hand: Hand
+) -> None:
     for disposition in ("complete", "fail", "cancel"):
         run_id = f"order-{disposition}"
         start(db, run_id)

@@ -69,7 +69,12 @@ def test_terminate_fences_the_worker_that_holds_the_run(db: Conn, hand: Hand) ->
     terminate(db)
 
     assert hand.say(held.item("keep", entry())) == ["fenced"]
-    assert value(db, "select lost from pgwf_sdk.keepalive('worker-1', array[%s::bigint], array[%s], '{0}')", held.n, held.lease_id)
+    assert value(
+        db,
+        "select lost from pgwf_sdk.keepalive('worker-1', array[%s::bigint], array[%s], '{0}')",
+        held.n,
+        held.lease_id,
+    )
 
 
 def test_terminate_of_a_run_that_is_over_or_unknown_changes_nothing(db: Conn, hand: Hand) -> None:
@@ -113,7 +118,9 @@ def test_terminate_tells_parent_and_children_and_closes_tasks(db: Conn, hand: Ha
 
 
 @pytest.mark.parametrize("state", ["ready", "waiting", "timed"])
-def test_pause_keeps_a_run_from_being_leased_until_it_is_resumed(db: Conn, clock: Clock, hand: Hand, state: str) -> None:
+def test_pause_keeps_a_run_from_being_leased_until_it_is_resumed(
+    db: Conn, clock: Clock, hand: Hand, state: str
+) -> None:
     start(db)
     if state != "ready":
         until = clock.START.replace(year=2031) if state == "timed" else None
@@ -136,7 +143,12 @@ def test_pause_of_a_leased_run_leaves_the_lease_and_tells_its_holder(db: Conn, h
 
     assert pause(db) == "paused"
 
-    assert value(db, "select paused from pgwf_sdk.keepalive('worker-1', array[%s::bigint], array[%s], '{0}')", held.n, held.lease_id)
+    assert value(
+        db,
+        "select paused from pgwf_sdk.keepalive('worker-1', array[%s::bigint], array[%s], '{0}')",
+        held.n,
+        held.lease_id,
+    )
     assert hand.say(held.item("keep", entry())) == ["ok"]
     assert hand.say(held.item("park")) == ["ok"]
     assert (status(db), hand.claim(1)) == ("paused", [])

@@ -91,24 +91,29 @@ def load(db: Conn, count: int) -> None:
     """Start many runs at once that nobody claims."""
     db.execute(
         """
-        with ids as (
-          select array_agg('load-' || i order by i) as run_ids from generate_series(1, %s) i
-        ), jobs as (
-          select array_agg(s.n order by s.ord) as n, array_agg(ids.run_ids[s.ord] order by s.ord) as run_ids, count(*)::int as count
-          from ids
-          cross join lateral pgwf._submit(ids.run_ids, array_fill('load'::text, array[%s]), array_fill(3::smallint, array[%s]),
-            array_fill(null::text, array[%s]), array_fill(null::timestamptz, array[%s]), array_fill(null::timestamptz, array[%s]),
-            'loader', now()) s
-        ), opened as (
-          select j.*, pgwf_sdk._open_journals(j.n, j.run_ids) from jobs j
-        )
-        select pgwf_sdk._create_runs(o.n, o.run_ids, array_fill('load'::text, array[o.count]), array_fill('load'::text, array[o.count]),
-          array_fill('{}'::bytea, array[o.count]), array_fill(1::smallint, array[o.count]), array_fill(null::timestamptz, array[o.count]),
-          array_fill(null::text, array[o.count]), array_fill(null::text, array[o.count]), array_fill(null::bigint, array[o.count]),
-          array_fill(null::text, array[o.count]), 'loader', now())
-        from opened o
-        """,
-        [count] * 6,
+        do $$
+        declare
+          v_count int := %s;
+          v_ids text[] := array(select 'load-' || i from generate_series(1, v_count) i order by i);
+          v_loads text[] := array_fill('load'::text, array[v_count]);
+          v_texts text[] := array_fill(null::text, array[v_count]);
+          v_times timestamptz[] := array_fill(null::timestamptz, array[v_count]);
+          v_ones smallint[] := array_fill(1::smallint, array[v_count]);
+          v_inputs bytea[] := array_fill('{}'::bytea, array[v_count]);
+          v_nobody bigint[] := array_fill(null::bigint, array[v_count]);
+          v_n bigint[];
+        begin
+          v_n := array(
+            select s.n
+            from pgwf._submit(v_ids, v_loads, v_ones, v_texts, v_times, v_times, 'loader', now()) s
+            order by s.ord);
+          perform pgwf_sdk._open_journals(v_n, v_ids);
+          perform pgwf_sdk._create_runs(
+            v_n, v_ids, v_loads, v_loads, v_inputs, v_ones, v_times, v_texts, v_texts, v_nobody, v_texts, 'loader',
+            now());
+        end
+        $$
+        """.replace("%s", str(count)).encode()
     )
 
 
@@ -207,5 +212,3 @@ def test_a_page_of_runs_reads_a_page(db: Conn) -> None:
     top = plan[0]["Plan"]
     assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 5_000
     assert value(db, "select count(*) from pgwf_sdk.run") == MANY
-
-

@@ -89,10 +89,14 @@ def test_a_task_is_open_with_what_the_run_asked(db: Conn, clock: Clock, hand: Ha
             clock.START,
         )
     ]
-    assert rows(db, "select job_id, next_need, priority from pgwf.jobs where job_id = %s", TASK) == [(TASK, "human.review", 3)]
+    assert rows(db, "select job_id, next_need, priority from pgwf.jobs where job_id = %s", TASK) == [
+        (TASK, "human.review", 3)
+    ]
 
 
-def test_a_claim_holds_the_task_and_claiming_it_again_prolongs_but_never_shortens(db: Conn, clock: Clock, hand: Hand) -> None:
+def test_a_claim_holds_the_task_and_claiming_it_again_prolongs_but_never_shortens(
+    db: Conn, clock: Clock, hand: Hand
+) -> None:
     opened(db, hand)
 
     assert claim(db, "ann", 600) == clock.START + timedelta(minutes=10)

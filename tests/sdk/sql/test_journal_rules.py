@@ -31,7 +31,7 @@ def test_entries_cannot_be_changed_removed_or_truncated_in_any_partition(db: Con
 
     assert len(tables(db)) == 5
     for table in tables(db):
-        holds = bool(rows(db, f"select from {table} limit 1"))  # type: ignore[arg-type]  # names of partitions
+        holds = bool(rows(db, f"select from {table} limit 1"))
         for statement in statements + (changes if holds else []):
             with pytest.raises(psycopg.Error, match="journal entries are immutable") as error:
                 db.execute(statement.format(table).encode())
@@ -46,7 +46,11 @@ def test_entries_are_immutable_in_partitions_that_are_made_later(db: Conn) -> No
     db.execute("select pgwf_journal._make_partition('entry_9', '9000000', '10000000')")
     db.execute("insert into pgwf_journal.entry values (9000001, 1, 0, 1, 1, '', 'x', 1, null, 0, now(), null, null)")
 
-    for statement in ("update pgwf_journal.entry_9 set seq = 2", "delete from pgwf_journal.entry_9", "truncate pgwf_journal.entry_9"):
+    for statement in (
+        "update pgwf_journal.entry_9 set seq = 2",
+        "delete from pgwf_journal.entry_9",
+        "truncate pgwf_journal.entry_9",
+    ):
         with pytest.raises(psycopg.Error) as error:
             db.execute(statement.encode())
         assert error.value.sqlstate == "WJ004"
@@ -56,7 +60,9 @@ def test_two_entries_of_one_journal_cannot_have_one_number(db: Conn) -> None:
     n, _, _ = start(db)
 
     with pytest.raises(psycopg.errors.UniqueViolation):
-        db.execute("insert into pgwf_journal.entry values (%s, 1, 0, 1, 1, '', 'x', 1, null, 0, now(), null, null)", [n])
+        db.execute(
+            "insert into pgwf_journal.entry values (%s, 1, 0, 1, 1, '', 'x', 1, null, 0, now(), null, null)", [n]
+        )
 
 
 def test_the_journal_of_a_run_takes_entries_only_from_who_holds_the_run(db: Conn) -> None:

@@ -80,14 +80,22 @@ class Actor:
     def steer(self) -> None:
         found = rows(self.conn, "select run_id from pgwf_sdk.run order by random() limit 1")
         verb = self.random.choice(
-            ("signal_run(%s, 'go', null, 0)", "cancel_run(%s, 'ann')", "pause_run(%s, 'ann')")
-            + ("resume_run(%s, 'ann')", "terminate_run(%s, 'ann')", "retry_run(%s, 'ann')")
-            + ("resume_run(%s, 'ann')",)
+            (
+                "signal_run(%s, 'go', null, 0)",
+                "cancel_run(%s, 'ann')",
+                "pause_run(%s, 'ann')",
+                "resume_run(%s, 'ann')",
+                "resume_run(%s, 'ann')",
+                "terminate_run(%s, 'ann')",
+                "retry_run(%s, 'ann')",
+            )
         )
         self.conn.execute(f"select pgwf_sdk.{verb}".encode(), [found[0][0]])
 
     def decide(self) -> None:
-        found = rows(self.conn, "select task_id from pgwf_sdk.tasks where state in ('open', 'claimed') order by random() limit 1")
+        found = rows(
+            self.conn, "select task_id from pgwf_sdk.tasks where state in ('open', 'claimed') order by random() limit 1"
+        )
         verb = self.random.choice(("claim_task(%s, %s)", "release_task(%s, %s)", "decide_task(%s, %s, 'true', 1)"))
         for (task_id,) in found:
             self.conn.execute(f"select pgwf_sdk.{verb}".encode(), [task_id, self.name])
@@ -107,4 +115,6 @@ def test_sessions_that_do_everything_at_once_never_deadlock(db: psycopg.Connecti
 
     assert surprises == []
     assert rows(db, "select count(*) from pgwf_sdk.run")[0][0] > len(RUNS)
-    assert rows(db, "select 1 from pgwf_sdk.inbox i where not exists (select from pgwf_sdk.run r where r.n = i.n)") == []
+    assert (
+        rows(db, "select 1 from pgwf_sdk.inbox i where not exists (select from pgwf_sdk.run r where r.n = i.n)") == []
+    )

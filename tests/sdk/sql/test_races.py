@@ -71,7 +71,9 @@ def test_two_cancel_requests_at_once_are_one(db: Conn, two_sessions: Sessions) -
     assert len(inbox(db)) == 1
 
 
-def test_a_signal_before_the_end_is_taken_and_dropped_with_the_run(db: Conn, hand: Hand, two_sessions: Sessions) -> None:
+def test_a_signal_before_the_end_is_taken_and_dropped_with_the_run(
+    db: Conn, hand: Hand, two_sessions: Sessions
+) -> None:
     start(db)
     end = advance(hand, hand.take().end())
 
@@ -232,7 +234,9 @@ def test_a_termination_waits_for_an_item_and_then_ends_the_run_behind_its_entrie
     assert [phase for _, _, phase in journal(db)] == ["opened", "completed", "terminated"]
 
 
-def test_a_termination_of_a_run_that_ends_just_now_tells_how_it_ended(db: Conn, hand: Hand, two_sessions: Sessions) -> None:
+def test_a_termination_of_a_run_that_ends_just_now_tells_how_it_ended(
+    db: Conn, hand: Hand, two_sessions: Sessions
+) -> None:
     start(db)
 
     assert race(two_sessions, advance(hand, hand.take().end()), TERMINATE) == (["ok"], ["completed"])
@@ -247,7 +251,9 @@ def test_a_termination_knows_of_a_child_that_is_started_just_now(db: Conn, hand:
     assert inbox(db, "order-1/ship#1") == [("cancel", "parent", "completed")]
 
 
-def test_a_child_of_a_run_that_is_terminated_just_now_is_not_started(db: Conn, hand: Hand, two_sessions: Sessions) -> None:
+def test_a_child_of_a_run_that_is_terminated_just_now_is_not_started(
+    db: Conn, hand: Hand, two_sessions: Sessions
+) -> None:
     start(db)
     item = hand.take().item("keep", CALL, children=[child("order-1/ship#1")])
 
@@ -351,7 +357,14 @@ def test_advance_gives_up_on_a_row_that_a_long_transaction_holds(
     db: Conn, make_hand: MakeHand, connect: Any, two_sessions: Sessions
 ) -> None:
     db.execute(
-        "do $$ begin execute format('alter function %s set lock_timeout = ''10ms''', 'pgwf_sdk.advance'::regproc::oid::regprocedure); end $$"
+        """
+        do $$
+        begin
+          execute format(
+            'alter function %s set lock_timeout = ''10ms''', 'pgwf_sdk.advance'::regproc::oid::regprocedure);
+        end
+        $$
+        """
     )
     start(db)
     start(db, "order-2")

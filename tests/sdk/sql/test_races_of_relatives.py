@@ -227,15 +227,15 @@ def test_a_claim_whose_rival_rolled_back_holds_the_task(db: Conn, hand: Hand, tw
 
 
 @both_orders
-def test_a_claim_and_a_decision_of_another_at_once(
-    db: Conn, hand: Hand, two_sessions: Sessions, order: int
-) -> None:
+def test_a_claim_and_a_decision_of_another_at_once(db: Conn, hand: Hand, two_sessions: Sessions, order: int) -> None:
     asking(db, hand)
     calls = [act("claim_task", TASK, "ann"), decide("bob")][::order]
 
     assert race(two_sessions, calls[0], calls[1])[1] == "WS011"
 
-    assert rows(db, "select state, holder from pgwf_sdk.tasks") == [("claimed", "ann") if order == 1 else ("decided", "bob")]
+    assert rows(db, "select state, holder from pgwf_sdk.tasks") == [
+        ("claimed", "ann") if order == 1 else ("decided", "bob")
+    ]
 
 
 @both_orders
@@ -284,7 +284,9 @@ def test_a_termination_knows_of_a_task_that_is_opened_just_now(db: Conn, hand: H
     assert rows(db, "select state from pgwf_sdk.tasks") == [("cancelled",)]
 
 
-def test_a_claim_of_a_task_and_a_signal_to_its_run_do_not_deadlock(db: Conn, hand: Hand, two_sessions: Sessions) -> None:
+def test_a_claim_of_a_task_and_a_signal_to_its_run_do_not_deadlock(
+    db: Conn, hand: Hand, two_sessions: Sessions
+) -> None:
     held = asking(db, hand)
     hand.say(held.item("park"))
 

@@ -53,11 +53,16 @@ def test_retry_takes_over_the_journal_up_to_the_failed_entry(db: Conn, clock: Cl
 
     assert run_id == "order-1~2"
     assert journal(db, run_id) == [(1, "/run:checkout#1", "opened"), (2, "/step:reserve#1", "completed")]
-    assert rows(db, "select payload, encoding, recorded_at, lease_no from pgwf_journal.entry where n = %s and seq = 2", n) == [
-        (b'"r-1"', 1, clock.START, None)
-    ]
     assert rows(
-        db, "select workflow, need, priority, trace, deadline, status, started_by, root_run_id from pgwf_sdk.runs where n = %s", n
+        db, "select payload, encoding, recorded_at, lease_no from pgwf_journal.entry where n = %s and seq = 2", n
+    ) == [(b'"r-1"', 1, clock.START, None)]
+    assert rows(
+        db,
+        """
+        select workflow, need, priority, trace, deadline, status, started_by, root_run_id
+        from pgwf_sdk.runs where n = %s
+        """,
+        n,
     ) == [("checkout", "python", 1, "t", clock.START.replace(year=2031), "ready", "ann", "order-1~2")]
     assert value(db, "select count(distinct seed) from pgwf_sdk.run") == 1
     assert value(db, "select count(distinct payload) from pgwf_journal.entry where seq = 1") == 1

@@ -93,7 +93,7 @@ def test_start_run_refuses_malformed_arguments_and_leaves_nothing(db: Conn) -> N
         assert len(str(error.value)) < 1_000
 
     for table in ("pgwf.name", "pgwf.job", "pgwf_sdk.run", "pgwf_journal.entry", "pgwf_journal.journal"):
-        assert value(db, f"select count(*) from {table}") == 0  # type: ignore[arg-type]  # table names of this test
+        assert value(db, f"select count(*) from {table}") == 0
 
 
 def test_start_run_refuses_a_null_id(db: Conn) -> None:
@@ -124,7 +124,7 @@ def test_start_run_in_a_transaction_that_rolls_back_leaves_nothing(db: Conn) -> 
         start(db)
 
     for table in ("pgwf.name", "pgwf.job", "pgwf.ready", "pgwf_sdk.run", "pgwf_journal.entry", "pgwf_journal.journal"):
-        assert value(db, f"select count(*) from {table}") == 0  # type: ignore[arg-type]  # table names of this test
+        assert value(db, f"select count(*) from {table}") == 0
     assert start(db)[2]
 
 
@@ -157,13 +157,22 @@ def test_start_run_with_start_at_waits_until_then(db: Conn, clock: Clock, hand: 
 def test_start_run_hands_deadline_build_trace_and_seed_to_whoever_claims(db: Conn, clock: Clock, hand: Hand) -> None:
     deadline = clock.START + timedelta(days=1)
     db.execute(
-        "select pgwf_sdk.start_run('order-1', 'checkout', 'python', '{}', 1, p_deadline => %s, p_build => 'b7', p_trace => 't')",
+        """
+        select pgwf_sdk.start_run(
+          'order-1', 'checkout', 'python', '{}', 1, p_deadline => %s, p_build => 'b7', p_trace => 't')
+        """,
         [deadline],
     )
 
     claim = hand.take().claim
 
-    assert (claim.deadline, claim.build, claim.trace, claim.workflow, claim.need) == (deadline, "b7", "t", "checkout", "python")
+    assert (claim.deadline, claim.build, claim.trace, claim.workflow, claim.need) == (
+        deadline,
+        "b7",
+        "t",
+        "checkout",
+        "python",
+    )
     assert claim.seed == value(db, "select seed from pgwf_sdk.run")
     assert [(one.seq, one.key, one.payload) for one in claim.history] == [(1, "/run:checkout#1", b"{}")]
 
@@ -185,7 +194,9 @@ def test_start_run_makes_the_urgent_run_the_first_claimed(db: Conn, hand: Hand) 
 def test_start_records_a_json_array_or_object_as_the_sdk_does(db: Conn, arguments: str, recorded: str) -> None:
     run_id = value(db, "select pgwf_sdk.start('checkout', %s::jsonb)", arguments)
 
-    assert rows(db, "select payload, encoding from pgwf_journal.entries where journal_id = %s", run_id) == [(recorded, 1)]
+    assert rows(db, "select payload, encoding from pgwf_journal.entries where journal_id = %s", run_id) == [
+        (recorded, 1)
+    ]
     assert rows(db, "select workflow, need from pgwf_sdk.runs where run_id = %s", run_id) == [("checkout", "checkout")]
 
 

@@ -38,7 +38,9 @@ def test_the_status_of_a_run_follows_its_job_and_lease_until_it_is_over(db: Conn
     assert status(db) == "completed"
 
 
-def test_a_run_whose_leases_lapse_too_often_is_of_crash_concern_swept_or_not(db: Conn, clock: Clock, hand: Hand) -> None:
+def test_a_run_whose_leases_lapse_too_often_is_of_crash_concern_swept_or_not(
+    db: Conn, clock: Clock, hand: Hand
+) -> None:
     db.execute("select pgwf.set_crash_concern_threshold(1)")
     start(db)
     hand.take()
@@ -70,7 +72,9 @@ def test_a_stored_status_wins_over_what_the_job_says(db: Conn, hand: Hand) -> No
 def test_runs_show_the_lease_only_while_it_lasts(db: Conn, clock: Clock, hand: Hand) -> None:
     start(db)
     hand.take()
-    assert rows(db, "select worker_id, lease_until from pgwf_sdk.runs") == [("worker-1", clock.START + timedelta(minutes=1))]
+    assert rows(db, "select worker_id, lease_until from pgwf_sdk.runs") == [
+        ("worker-1", clock.START + timedelta(minutes=1))
+    ]
 
     clock.advance(minutes=2)
 
@@ -91,7 +95,8 @@ def test_runs_count_entries_and_failed_attempts(db: Conn, hand: Hand) -> None:
     start(db)
     held = hand.take()
     notes: list[Any] = [
-        {"key": f"/step:{name}#1", "no": number, "next_seconds": 1.0, "error": None} for name, number in [("a", 2), ("b", 3)]
+        {"key": f"/step:{name}#1", "no": number, "next_seconds": 1.0, "error": None}
+        for name, number in [("a", 2), ("b", 3)]
     ]
     hand.say(held.item("keep", entry("x", 1), entry("y", 2), attempts=notes))
 
