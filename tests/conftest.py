@@ -1,7 +1,8 @@
 """Fixtures of all tests: real PostgreSQL, a fresh database for each test, everything closed and stopped at the end.
 
 The suite runs on the embedded server; PGWF_TEST_PG_BIN names the programs of another one, such as
-/usr/lib/postgresql/15/bin. The server is private to the test run, and shared by its pytest-xdist workers.
+/usr/lib/postgresql/15/bin. Each pytest-xdist worker has a server of its own: an open transaction of one test is seen
+by every snapshot on its server, in whatever database.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.support import Clock, Connect, Databases, Session, short_folder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-HOME_VARIABLE = "PGWF_TEST_HOME"  # tells the workers of pytest-xdist where the run's server is
+HOME_VARIABLE = "PGWF_TEST_HOME"  # tells the workers of pytest-xdist where the run's servers are
 # Nothing here outlives the test run, so nothing needs to reach the disk; autovacuum would only take locks at random.
 SETTINGS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "autovacuum": "off"}
 
@@ -35,9 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[EmbeddedServer]:
-    """The test run's PostgreSQL server."""
+    """The PostgreSQL server of this test process."""
     programs = os.environ.get("PGWF_TEST_PG_BIN")
-    home = Path(os.environ[HOME_VARIABLE])
+    home = Path(os.environ[HOME_VARIABLE]) / os.environ.get("PYTEST_XDIST_WORKER", "main")
     with EmbeddedServer(home, binaries=Path(programs) if programs else None, settings=SETTINGS) as server:
         yield server
 

@@ -33,7 +33,6 @@ ABANDONED_SECONDS = 3600.0
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 2 << 30
 TEMPLATE = "pgwf_template"
-TEMPLATE_LOCK = 7_203_411  # advisory lock key: one process of a test run makes the template
 
 
 T = TypeVar("T")
@@ -85,10 +84,12 @@ def _has_room(folder: Path) -> bool:
 
 def _remove_abandoned(place: Path) -> None:
     """Remove the folders of test runs that were killed, long ago enough that nobody is between two servers in them."""
-    for lock in place.glob(f"{FOLDER_PREFIX}*/holders.lock"):
+    for folder in place.glob(f"{FOLDER_PREFIX}*"):
         with suppress(OSError):
-            if time.time() - lock.parent.stat().st_mtime > ABANDONED_SECONDS and not is_taken(lock):
-                shutil.rmtree(lock.parent)
+            is_old = time.time() - folder.stat().st_mtime > ABANDONED_SECONDS
+            locks = [*folder.glob("holders.lock"), *folder.glob("*/holders.lock")]
+            if is_old and not any(map(is_taken, locks)):
+                shutil.rmtree(folder)
 
 
 class Databases:
@@ -100,14 +101,9 @@ class Databases:
         self._admin = self._closing.enter_context(closing(psycopg.connect(dsn, autocommit=True)))
 
     def prepare(self) -> None:
-        """Make the template, unless another process of this test run has done so."""
-        self._admin.execute("select pg_advisory_lock(%s)", [TEMPLATE_LOCK])
-        try:
-            if self._admin.execute("select from pg_database where datname = %s", [TEMPLATE]).fetchone() is None:
-                with self.fresh(template="template0", keep_as=TEMPLATE) as dsn, psycopg.connect(dsn) as conn:
-                    pgwf_sql.install(conn)
-        finally:
-            self._admin.execute("select pg_advisory_unlock(%s)", [TEMPLATE_LOCK])
+        """Make the template."""
+        with self.fresh(template="template0", keep_as=TEMPLATE) as dsn, psycopg.connect(dsn) as conn:
+            pgwf_sql.install(conn)
 
     @contextmanager
     def fresh(self, *, template: str = TEMPLATE, keep_as: str | None = None) -> Generator[str]:

@@ -31,7 +31,7 @@ VAGUE_MODULES = {"utils", "helpers", "common", "models", "base", "types"}
 # Put together here, so that this file does not contain what it looks for.
 UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" * 3, "NotImplemented" + "Error"]) + r")\b")
 REGISTRY = re.compile("|".join(["py" + r"pi\.org", "python" + "hosted", "npm" + r"js\.(org|com)", "deb" + r"ian\.org"]))
-MACHINE = re.compile("|".join(["/wo" + "rk/", "/ro" + r"ot/\w", "/ho" + r"me/\w", "/User" + r"s/\w"]))
+MACHINE = re.compile("|".join(["/wo" + "rk/", "/ro" + r"ot/\w", "py" + "env"]))
 TICKET = re.compile("|".join([r"(?<![&\w])#" + r"\d{1,5}\b(?!['\"\];])", r"\bissue" + r" \d", r"\bJIR" + "A"]))
 STATEMENT = re.compile(
     r"^\s*(select\s|insert\s+into\s|update\s+\S+\s+set\s|delete\s+from\s|with\s+\w+\s+as\b"
