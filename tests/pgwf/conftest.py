@@ -87,8 +87,6 @@ def pgwf(db: psycopg.Connection[Any], clock: Clock) -> Iterator[Leasing]:
     assert leasing.broken() == []
 
 
-
-
 @pytest.fixture
 def racers(session: Callable[[], Session]) -> tuple[Racer, Racer]:
     """Two sessions on this test's database that race."""

@@ -31,7 +31,11 @@ class Leasing:
             sql.SQL("{} => {}{}").format(
                 sql.Identifier(f"p_{name}"),
                 sql.Placeholder(name),
-                sql.SQL("::text[]" if isinstance(value, list) and all(isinstance(item, str | None) for item in value) else ""),
+                sql.SQL(
+                    "::text[]"
+                    if isinstance(value, list) and all(isinstance(item, str | None) for item in value)
+                    else ""
+                ),
             )
             for name, value in arguments.items()
         )
@@ -107,7 +111,8 @@ class Leasing:
         return [
             row["event_type"]
             for row in self.rows(
-                "select event_type from pgwf.jobs_trace where %(id)s::text is null or job_id = %(id)s order by trace_id",
+                "select event_type from pgwf.jobs_trace"
+                " where %(id)s::text is null or job_id = %(id)s order by trace_id",
                 {"id": job_id},
             )
         ]

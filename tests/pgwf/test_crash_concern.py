@@ -69,9 +69,7 @@ def test_clear_crash_concern_makes_the_job_ready_and_keeps_the_lifetime_count(pg
     assert event["output_data"] == {"previous_consecutive_expirations": 2}
 
 
-@pytest.mark.parametrize(
-    ("state", "sqlstate"), [("unknown", "WF004"), ("finished", "WF010"), ("cancelled", "WF003")]
-)
+@pytest.mark.parametrize(("state", "sqlstate"), [("unknown", "WF004"), ("finished", "WF010"), ("cancelled", "WF003")])
 def test_clear_crash_concern_tells_unknown_finished_and_cancelled_apart(
     pgwf: Leasing, state: str, sqlstate: str
 ) -> None:

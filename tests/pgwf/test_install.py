@@ -142,7 +142,7 @@ def test_a_newer_schema_is_left_alone(own_database: str) -> None:
 def test_installation_needs_no_superuser(empty_database: str) -> None:
     with psycopg.connect(empty_database, autocommit=True) as admin:
         name = conninfo_to_dict(empty_database)["dbname"]
-        admin.execute(f'create role plain_{name} login password \'plain\'')  # type: ignore[arg-type]
+        admin.execute(f"create role plain_{name} login password 'plain'")  # type: ignore[arg-type]
         admin.execute(f"grant create on database {name} to plain_{name}")  # type: ignore[arg-type]
         try:
             with psycopg.connect(make_conninfo(empty_database, user=f"plain_{name}", password="plain")) as conn:
@@ -177,7 +177,9 @@ def test_entry_points_that_reach_hot_tables_pin_their_plans(own_database: str) -
 
     def reaches_hot_tables(name: str, seen: frozenset[str] = frozenset()) -> bool:
         body = bodies.get(name, "")
-        return bool(re.search(r"(from|join|update|into) pgwf\.(job|ready|lease|timer|parked|held|edge)\b", body)) or any(
+        return bool(
+            re.search(r"(from|join|update|into) pgwf\.(job|ready|lease|timer|parked|held|edge)\b", body)
+        ) or any(
             reaches_hot_tables(called, seen | {name})
             for called in set(re.findall(r"pgwf\.(_\w+)\(", body)) - seen - {name}
         )

@@ -93,7 +93,10 @@ def fill(pgwf: Leasing) -> None:
     names = [f"j{i}" for i in range(JOBS)]
     pgwf.call("submit_jobs", worker_id="w", job_ids=names, next_needs=["filler"] * JOBS)
     pgwf.get_work("filler", limit=JOBS // 2, seconds=10**6)
-    for kind, array, value in (("wait_for", "jsonb", json.dumps([["j0"]] * JOBS)), ("available_at", "timestamptz[]", ["2090-01-01"] * JOBS)):
+    for kind, array, value in (
+        ("wait_for", "jsonb", json.dumps([["j0"]] * JOBS)),
+        ("available_at", "timestamptz[]", ["2090-01-01"] * JOBS),
+    ):
         pgwf.conn.execute(
             sql.SQL("select from pgwf.submit_jobs('w', %s::text[], %s::text[], {} => %s::{})").format(
                 sql.Identifier(f"p_{kind}"), sql.SQL(array)

@@ -126,9 +126,7 @@ def test_two_completers_of_one_waiter_release_it_once(pgwf: Leasing, racers: tup
 
 
 @pytest.mark.parametrize("order", ["x first", "y first"])
-def test_completers_of_crossed_waiters_do_not_deadlock(
-    pgwf: Leasing, racers: tuple[Racer, Racer], order: str
-) -> None:
+def test_completers_of_crossed_waiters_do_not_deadlock(pgwf: Leasing, racers: tuple[Racer, Racer], order: str) -> None:
     for child in ("x", "y"):
         pgwf.submit(child, "child")
     pgwf.submit("w1", wait_for=["x", "y"])

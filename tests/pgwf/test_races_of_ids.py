@@ -301,7 +301,8 @@ BUSY: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("function", "table"), [(function, "lease") for function in BUSY] + [("complete_jobs", "job"), ("reschedule_jobs", "job")]
+    ("function", "table"),
+    [(function, "lease") for function in BUSY] + [("complete_jobs", "job"), ("reschedule_jobs", "job")],
 )
 def test_one_busy_row_stalls_a_batch_for_a_moment_and_is_then_left_out(
     pgwf: Leasing, racers: tuple[Racer, Racer], function: str, table: str

@@ -1,4 +1,4 @@
-"""Two sessions, both orders, on singleton keys: one holder at a time, no claim ever waits, nobody in line is forgotten."""
+"""Two sessions, both orders, on singleton keys: one holder at a time, no claim waits, nobody in line is forgotten."""
 
 from __future__ import annotations
 

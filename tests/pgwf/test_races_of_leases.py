@@ -196,9 +196,7 @@ def test_an_unheld_call_waits_for_a_claim_in_flight(
 
 
 @pytest.mark.parametrize("function", UNHELD)
-def test_a_claim_passes_over_a_job_in_an_unheld_call(
-    pgwf: Leasing, racers: tuple[Racer, Racer], function: str
-) -> None:
+def test_a_claim_passes_over_a_job_in_an_unheld_call(pgwf: Leasing, racers: tuple[Racer, Racer], function: str) -> None:
     pgwf.submit("a")
     first, second = racers
     first.begin()

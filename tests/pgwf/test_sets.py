@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LOST = "00000000-0000-4000-8000-000000000000"
 
 
-def submit_jobs(pgwf: Leasing, ids: list[str | None], **arguments: Any) -> list[str]:
+def submit_jobs(pgwf: Leasing, ids: list[str] | list[str | None], **arguments: Any) -> list[str]:
     if "wait_for" in arguments:
         arguments["wait_for"] = Jsonb(arguments["wait_for"])
     rows = pgwf.call(
@@ -72,9 +72,7 @@ def test_submit_jobs_answers_for_each_job_what_became_of_it(pgwf: Leasing) -> No
 
     ids = ["new", "live", "finished", "new", None, "", "x" * 513, "unknown"]
     waits = [None, None, None, None, None, None, None, ["ghost"]]
-    rows = pgwf.call(
-        "submit_jobs", worker_id="w", job_ids=ids, next_needs=["python"] * len(ids), wait_for=Jsonb(waits)
-    )
+    rows = pgwf.call("submit_jobs", worker_id="w", job_ids=ids, next_needs=["python"] * len(ids), wait_for=Jsonb(waits))
 
     assert statuses(rows) == [
         "ok", "live", "finished", "duplicate", "invalid", "invalid", "invalid", "unknown",
@@ -121,8 +119,11 @@ def test_extend_leases_answers_for_each_lease(pgwf: Leasing, clock: Clock) -> No
     leases = leased(pgwf, "kept", "cancelled", "done")
     pgwf.cancel("cancelled")
     pgwf.complete(leases["done"])
-    given = [leases["kept"], leases["cancelled"], leases["done"], leases["kept"], {"job_id": "kept", "lease_id": LOST},
-             {"job_id": "kept", "lease_id": None}, {"job_id": None, "lease_id": LOST}, {"job_id": "ghost", "lease_id": LOST}]  # fmt: skip
+    given: list[dict[str, str | None]] = [
+        *(leases["kept"], leases["cancelled"], leases["done"], leases["kept"]),
+        *({"job_id": "kept", "lease_id": lease} for lease in (LOST, None)),
+        *({"job_id": job, "lease_id": LOST} for job in (None, "ghost")),
+    ]
 
     rows = pgwf.call("extend_leases", worker_id="w", **pairs(*given), additional_seconds=120)
 
@@ -137,7 +138,13 @@ def test_extend_leases_answers_for_each_lease(pgwf: Leasing, clock: Clock) -> No
 def test_complete_jobs_completes_the_good_ones_and_answers_for_the_others(pgwf: Leasing) -> None:
     leases = leased(pgwf, "a", "b", "lost")
     pgwf.submit("waiter", "other", wait_for=["a", "b"])
-    given = [leases["a"], {"job_id": "lost", "lease_id": LOST}, leases["b"], leases["a"], leases["b"] | {"lease_id": None}]
+    given = [
+        leases["a"],
+        {"job_id": "lost", "lease_id": LOST},
+        leases["b"],
+        leases["a"],
+        leases["b"] | {"lease_id": None},
+    ]
 
     rows = pgwf.call("complete_jobs", worker_id="w", **pairs(*given))
 
@@ -196,9 +203,7 @@ def test_arrays_of_unequal_length_are_refused(pgwf: Leasing, function: str, argu
 @pytest.mark.parametrize("wait_for", ["a", 1, {}, [["a"], "b"], [1, None]])
 def test_wait_for_that_is_not_an_array_of_arrays_is_refused(pgwf: Leasing, wait_for: Any) -> None:
     with refused("WF001", "wait_for must be an array that holds, for each job, an array of job ids or null"):
-        pgwf.call(
-            "submit_jobs", worker_id="w", job_ids=["a", "b"], next_needs=["x", "y"], wait_for=Jsonb(wait_for)
-        )
+        pgwf.call("submit_jobs", worker_id="w", job_ids=["a", "b"], next_needs=["x", "y"], wait_for=Jsonb(wait_for))
 
 
 def test_empty_batches_are_answered_with_no_rows(pgwf: Leasing) -> None:

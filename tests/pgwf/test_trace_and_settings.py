@@ -110,7 +110,10 @@ def test_the_trace_of_a_cancel_holds_the_reason_and_whether_the_job_was_active(p
 
     rows = pgwf.rows("select * from pgwf.jobs_trace where event_type = 'cancel_job' order by trace_id")
 
-    assert [(row["input_data"]["reason"], row["output_data"]["active"]) for row in rows] == [("r1", True), ("r2", False)]
+    assert [(row["input_data"]["reason"], row["output_data"]["active"]) for row in rows] == [
+        ("r1", True),
+        ("r2", False),
+    ]
 
 
 def test_archiving_cancelled_jobs_traces_each_job_and_the_run_if_there_were_any(pgwf: Leasing) -> None:

@@ -138,15 +138,12 @@ def test_the_views_name_the_holder_of_a_lease(pgwf: Leasing, clock: Clock) -> No
 
 
 def test_one_look_by_id_reads_no_table_whole(pgwf: Leasing) -> None:
-    pgwf.call(
-        "submit_jobs", worker_id="w", job_ids=[f"j{i}" for i in range(2000)], next_needs=["python"] * 2000
-    )
+    pgwf.call("submit_jobs", worker_id="w", job_ids=[f"j{i}" for i in range(2000)], next_needs=["python"] * 2000)
     pgwf.conn.execute("analyze pgwf.job")
     pgwf.conn.execute("analyze pgwf.name")
 
     plan = "\n".join(
-        row[0]
-        for row in pgwf.conn.execute("explain select status from pgwf.jobs_with_status where n = 17").fetchall()
+        row[0] for row in pgwf.conn.execute("explain select status from pgwf.jobs_with_status where n = 17").fetchall()
     )
 
     assert "Index Scan using job_pkey on job j" in plan, plan

@@ -123,7 +123,9 @@ def test_whatever_becomes_runnable_is_announced(pgwf: Leasing, clock: Clock, ear
 
 
 @pytest.mark.parametrize("need", ["n" * 53, "n" * 54, "n" * 512, "ü" * 256, 'a "quoted" need', "Müll; drop"])
-def test_a_need_of_any_length_is_announced_and_never_fails_the_write(pgwf: Leasing, connect: Connect, need: str) -> None:
+def test_a_need_of_any_length_is_announced_and_never_fails_the_write(
+    pgwf: Leasing, connect: Connect, need: str
+) -> None:
     ear = Ear(connect, pgwf, need)
     pgwf.conn.execute("select pgwf.set_notify(true)")
 

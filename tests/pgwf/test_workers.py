@@ -73,7 +73,10 @@ def test_a_worker_silent_for_a_day_is_forgotten_unless_it_still_holds_leases(pgw
 
     pgwf.sweep()
 
-    assert [row["worker_id"] for row in pgwf.rows("select worker_id from pgwf.worker order by 1")] == ["alive", "holder"]
+    assert [row["worker_id"] for row in pgwf.rows("select worker_id from pgwf.worker order by 1")] == [
+        "alive",
+        "holder",
+    ]
 
 
 def test_a_heartbeat_without_capabilities_is_refused(pgwf: Leasing) -> None:

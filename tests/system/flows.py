@@ -1,4 +1,4 @@
-"""Workflows for tests that kill processes. Run as a module it is a worker: `python -m tests.system.flows DSN CAPABILITY…`.
+"""Workflows for tests that kill processes; as a module it is a worker: `python -m tests.system.flows DSN CAPABILITY…`.
 
 Steps write what they did into the table `effect`, so that a test sees how often each one was executed. A step that is
 told to dies with SIGKILL after its effect, or waits until the test says go on or its worker drains.
@@ -18,7 +18,9 @@ import psycopg
 from pgwf_sdk import AsyncContext, Client, Context, Worker, current_step, step, workflow
 
 SCHEMA = """
-create table effect (id bigint generated always as identity, name text not null, pid int not null, attempt int not null);
+create table effect (
+  id bigint generated always as identity, name text not null, pid int not null, attempt int not null
+);
 create table deaths_due (name text primary key);
 create table held (name text primary key);
 """

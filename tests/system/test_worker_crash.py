@@ -1,8 +1,7 @@
-"""Worker processes that are killed, stopped and drained; a database that goes away. Nothing is lost, nothing doubled."""
+"""Worker processes killed, stopped and drained; a database that goes away. Nothing is lost, nothing doubled."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
