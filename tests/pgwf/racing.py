@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, LiteralString, cast
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -43,11 +43,11 @@ class Racer:
         self.session.run("select from pgwf.job where job_id = %s for update", [job_id])
 
 
-def statement(function: str, arguments: dict[str, Any]) -> LiteralString:
+def statement(function: str, arguments: dict[str, Any]) -> str:
     named = ", ".join(
         f"p_{name} => %({name})s{'::text[]' if isinstance(value, list) else ''}" for name, value in arguments.items()
     )
-    return cast("LiteralString", f"select * from pgwf.{function}({named})")
+    return f"select * from pgwf.{function}({named})"
 
 
 def outcome(future: Future[Rows]) -> Rows | str:

@@ -142,15 +142,15 @@ def test_a_newer_schema_is_left_alone(own_database: str) -> None:
 def test_installation_needs_no_superuser(empty_database: str) -> None:
     with psycopg.connect(empty_database, autocommit=True) as admin:
         name = conninfo_to_dict(empty_database)["dbname"]
-        admin.execute(f"create role plain_{name} login password 'plain'")  # type: ignore[arg-type]
-        admin.execute(f"grant create on database {name} to plain_{name}")  # type: ignore[arg-type]
+        admin.execute(f"create role plain_{name} login password 'plain'")
+        admin.execute(f"grant create on database {name} to plain_{name}")
         try:
             with psycopg.connect(make_conninfo(empty_database, user=f"plain_{name}", password="plain")) as conn:
                 pgwf_sql.install(conn)
                 assert Leasing(conn).submit("a")["job_id"] == "a"
         finally:
-            admin.execute(f"drop owned by plain_{name}")  # type: ignore[arg-type]
-            admin.execute(f"drop role plain_{name}")  # type: ignore[arg-type]
+            admin.execute(f"drop owned by plain_{name}")
+            admin.execute(f"drop role plain_{name}")
 
 
 def test_every_entry_point_pins_its_search_path_and_helpers_have_an_underscore(own_database: str) -> None:

@@ -128,7 +128,7 @@ def test_get_work_ignores_null_among_capabilities(pgwf: Leasing) -> None:
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
 def test_get_work_refuses_isolation_levels_above_read_committed(pgwf: Leasing, level: str) -> None:
     with refused("WF020", "READ COMMITTED"), pgwf.conn.transaction():
-        pgwf.conn.execute("set transaction isolation level " + level)  # type: ignore[arg-type]
+        pgwf.conn.execute("set transaction isolation level " + level)
         pgwf.get_work()
 
 

@@ -60,13 +60,14 @@ class Plans:
 
     def rows_read(self) -> float:
         """The most rows any one node read, counting what it threw away."""
-        return max(
+        counts: list[float] = [
             (node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Join Filter", 0))
             * node["Actual Loops"]
             for node in self.nodes
             if ("Relation Name" in node or "Join" in node["Node Type"] or "Loop" in node["Node Type"])
             and (node["Node Type"], node.get("Relation Name")) not in WHOLE_BY_DESIGN
-        )
+        ]
+        return max(counts)
 
 
 @pytest.fixture(scope="module")

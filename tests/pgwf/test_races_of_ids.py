@@ -284,9 +284,9 @@ def test_a_lowered_limit_waits_for_holders_calls_and_stops_later_claims(
 def test_two_sessions_may_turn_a_switch_at_once(pgwf: Leasing, racers: tuple[Racer, Racer], function: str) -> None:
     first, second = racers
     first.begin()
-    first.session.run(f"select pgwf.{function}(not pgwf.is_{function[4:]}_enabled())")  # type: ignore[arg-type]
+    first.session.run(f"select pgwf.{function}(not pgwf.is_{function[4:]}_enabled())")
 
-    turning = second.session.start(f"select pgwf.{function}(not pgwf.is_{function[4:]}_enabled())")  # type: ignore[arg-type]
+    turning = second.session.start(f"select pgwf.{function}(not pgwf.is_{function[4:]}_enabled())")
     second.session.wait_blocked()
     first.commit()
 
@@ -313,9 +313,7 @@ def test_one_busy_row_stalls_a_batch_for_a_moment_and_is_then_left_out(
     arguments = {"worker_id": "w", "job_ids": job_ids(leases), "lease_ids": [x["lease_id"] for x in leases]}
     first, second = racers
     first.begin()
-    first.session.run(
-        f"select from pgwf.{table} where n = (select n from pgwf.job where job_id = 'busy') for update"  # type: ignore[arg-type]
-    )
+    first.session.run(f"select from pgwf.{table} where n = (select n from pgwf.job where job_id = 'busy') for update")
 
     assert outcome(second.start(function, **arguments, **BUSY[function])) == "55P03"
     rows = second.call(function, **arguments, **BUSY[function], busy_ok=True)

@@ -12,6 +12,7 @@ from tests.pgwf.leasing import Leasing, job_ids, refused
 if TYPE_CHECKING:
     from tests.support import Clock
 
+
 def test_reschedule_job_hands_the_job_to_another_fleet(pgwf: Leasing) -> None:
     pgwf.submit("a", "python.ingest")
     lease = pgwf.take("python.ingest")
@@ -182,7 +183,12 @@ def test_reschedule_unheld_job_changes_a_ready_job(pgwf: Leasing, clock: Clock) 
     pgwf.submit("a")
 
     (row,) = pgwf.call(
-        "reschedule_unheld_job", job_id="a", worker_id="operator", next_need="gpu", wait_for=["child"], singleton_key="K"
+        "reschedule_unheld_job",
+        job_id="a",
+        worker_id="operator",
+        next_need="gpu",
+        wait_for=["child"],
+        singleton_key="K",
     )
 
     assert row == {
@@ -231,6 +237,13 @@ def test_reschedule_unheld_job_refuses_a_cycle(pgwf: Leasing) -> None:
         pgwf.call("reschedule_unheld_job", job_id="a", worker_id="operator", next_need="python", wait_for=["b"])
 
     assert job_ids(pgwf.get_work(limit=5)) == ["a"]
+
+
+def test_reschedule_unheld_job_of_an_unknown_job_is_refused_whatever_it_should_wait_for(pgwf: Leasing) -> None:
+    pgwf.submit("child")
+
+    with refused("WF004", "job a is not available to reschedule: it does not exist"):
+        pgwf.call("reschedule_unheld_job", job_id="a", worker_id="w", next_need="x", wait_for=["child"])
 
 
 @pytest.mark.parametrize("function", ["reschedule_unheld_job", "complete_unheld_job"])

@@ -208,7 +208,7 @@ def test_submit_job_works_at_every_isolation_level(pgwf: Leasing, level: str) ->
     pgwf.submit("child")
 
     with pgwf.conn.transaction():
-        pgwf.conn.execute("set transaction isolation level " + level)  # type: ignore[arg-type]
+        pgwf.conn.execute("set transaction isolation level " + level)
         pgwf.submit("a", wait_for=["child"])
 
     assert pgwf.status("a") == "PENDING_JOBS"

@@ -154,7 +154,7 @@ def test_nothing_is_traced_while_trace_is_off(pgwf: Leasing, clock: Clock) -> No
 @pytest.mark.parametrize("function", ["set_trace", "set_notify"])
 def test_switches_refuse_null(pgwf: Leasing, function: str) -> None:
     with refused("23502", "enabled cannot be null"):
-        pgwf.conn.execute(f"select pgwf.{function}(enabled => null)")  # type: ignore[arg-type]
+        pgwf.conn.execute(f"select pgwf.{function}(enabled => null)")
 
 
 def test_a_switch_holds_for_every_session_from_its_commit_on(pgwf: Leasing, connect: Connect) -> None:

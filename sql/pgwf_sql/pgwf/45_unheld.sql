@@ -95,6 +95,9 @@ begin
     perform pgwf._refuse(case when p_next_need is null then '23502' else 'WF001' end, v_flaw);
   end if;
   v_n := pgwf._number(p_job_id, p_worker_id, v_now);
+  if v_n is null then
+    perform pgwf._refuse_unheld(null, v_n, p_job_id, v_now, 'reschedule');
+  end if;
   v_status := (pgwf._depend(array[v_n], array['ok'], v_ords, v_wait_for, false))[1];
   select j.* into v_job from pgwf.job as j where j.n = v_n;
   perform pgwf._refuse_unheld(v_job, v_n, p_job_id, v_now, 'reschedule');
