@@ -1,3 +1,4 @@
+-- offset 0 keeps the planner from computing the view for every run there is before it joins.
 select
   r.run_id,
   r.n,
@@ -21,8 +22,6 @@ select
   r.streak,
   r.attempts,
   (select min(t.event_at) from pgwf.trace t where t.job_id = b.run_id and t.event_type = 'get_work') as first_leased_at
-from pgwf_sdk.run b
-join pgwf_sdk.runs r on r.n = b.n
-where b.parent = %(n)s
+from (select c.* from pgwf_sdk.run c where c.parent = %(n)s order by c.n limit %(limit)s) b
+cross join lateral (select v.* from pgwf_sdk.runs v where v.n = b.n offset 0) r
 order by b.n
-limit %(limit)s

@@ -1,3 +1,4 @@
+-- offset 0 keeps the planner from computing the view for every run there is before it joins.
 select
   r.run_id,
   r.n,
@@ -20,6 +21,6 @@ select
   r.lapses,
   r.streak,
   r.attempts
-from pgwf_sdk.runs r
-join pgwf_sdk.run b on b.n = r.n
-where r.n = (select m.n from pgwf.name m where m.job_id = %(run_id)s)
+from pgwf_sdk.run b
+cross join lateral (select v.* from pgwf_sdk.runs v where v.n = b.n offset 0) r
+where b.n = (select m.n from pgwf.name m where m.job_id = %(run_id)s)

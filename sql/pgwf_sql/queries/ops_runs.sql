@@ -1,3 +1,4 @@
+-- offset 0 keeps the planner from computing the view for every run there is before it joins.
 select
   r.run_id,
   r.n,
@@ -20,26 +21,38 @@ select
   r.lapses,
   r.streak,
   r.attempts
-from pgwf_sdk.run b
-join pgwf_sdk.runs r on r.n = b.n
-where (%(before)s::bigint is null or b.n < %(before)s::bigint)
-  and (%(statuses)s::text[] is null or r.status = any (%(statuses)s::text[]))
-  and (%(not_statuses)s::text[] is null or r.status <> all (%(not_statuses)s::text[]))
-  and (%(workflows)s::text[] is null or b.workflow = any (%(workflows)s::text[]))
-  and (%(not_workflows)s::text[] is null or b.workflow <> all (%(not_workflows)s::text[]))
-  and (%(needs)s::text[] is null or coalesce(r.current_need, b.need) = any (%(needs)s::text[]))
-  and (%(not_needs)s::text[] is null or coalesce(r.current_need, b.need) <> all (%(not_needs)s::text[]))
-  and (%(workers)s::text[] is null or r.worker_id = any (%(workers)s::text[]))
-  and (%(builds)s::text[] is null or b.build = any (%(builds)s::text[]))
-  and (%(id_prefix)s::text is null or starts_with(b.run_id, %(id_prefix)s::text))
-  and (not %(is_root)s::boolean or b.parent is null)
-  and (%(parent)s::text is null or b.parent = (select m.n from pgwf.name m where m.job_id = %(parent)s::text))
-  and (%(root)s::text is null or b.root = (select m.n from pgwf.name m where m.job_id = %(root)s::text))
-  and (%(younger_than)s::interval is null or b.created_at > pgwf._now() - %(younger_than)s::interval)
-  and (%(older_than)s::interval is null or b.created_at < pgwf._now() - %(older_than)s::interval)
-  and (%(longer_than)s::interval is null
-    or coalesce(b.finished_at, pgwf._now()) - b.created_at > %(longer_than)s::interval)
-  and (%(shorter_than)s::interval is null
-    or coalesce(b.finished_at, pgwf._now()) - b.created_at < %(shorter_than)s::interval)
+from (
+  select c.n, c.parent_key
+  from pgwf_sdk.run c
+  where (%(before)s::bigint is null or c.n < %(before)s::bigint)
+    and (not %(is_root)s::boolean or c.parent is null)
+    and (%(workflows)s::text[] is null or c.workflow = any (%(workflows)s::text[]))
+    and (%(not_workflows)s::text[] is null or c.workflow <> all (%(not_workflows)s::text[]))
+    and (%(builds)s::text[] is null or c.build = any (%(builds)s::text[]))
+    and (%(id_prefix)s::text is null or starts_with(c.run_id, %(id_prefix)s::text))
+    and (%(parent)s::text is null or c.parent = (select m.n from pgwf.name m where m.job_id = %(parent)s::text))
+    and (%(root)s::text is null or c.root = (select m.n from pgwf.name m where m.job_id = %(root)s::text))
+    and (%(younger_than)s::interval is null or c.created_at > pgwf._now() - %(younger_than)s::interval)
+    and (%(older_than)s::interval is null or c.created_at < pgwf._now() - %(older_than)s::interval)
+    and (%(longer_than)s::interval is null
+      or coalesce(c.finished_at, pgwf._now()) - c.created_at > %(longer_than)s::interval)
+    and (%(shorter_than)s::interval is null
+      or coalesce(c.finished_at, pgwf._now()) - c.created_at < %(shorter_than)s::interval)
+    and (%(statuses)s::text[] is null
+      or coalesce(c.status, (select v.status from pgwf_sdk.runs v where v.n = c.n)) = any (%(statuses)s::text[]))
+    and (%(not_statuses)s::text[] is null
+      or coalesce(c.status, (select v.status from pgwf_sdk.runs v where v.n = c.n)) <> all (%(not_statuses)s::text[]))
+    and (%(needs)s::text[] is null
+      or case when c.finished_at is null then (select j.need from pgwf.job j where j.n = c.n) else c.need end
+        = any (%(needs)s::text[]))
+    and (%(not_needs)s::text[] is null
+      or case when c.finished_at is null then (select j.need from pgwf.job j where j.n = c.n) else c.need end
+        <> all (%(not_needs)s::text[]))
+    and (%(workers)s::text[] is null
+      or c.n = any (array(
+        select l.n from pgwf.lease l where l.worker_id = any (%(workers)s::text[]) and l.until > pgwf._now())))
+  order by c.n desc
+  limit %(limit)s
+) b
+cross join lateral (select v.* from pgwf_sdk.runs v where v.n = b.n offset 0) r
 order by b.n desc
-limit %(limit)s
