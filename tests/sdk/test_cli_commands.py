@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -365,6 +367,35 @@ def test_a_worker_is_run_by_module_and_drained_by_a_signal(dsn: str, db: Conn) -
     assert process.returncode == 0
     assert "worker w-7 runs doubling" in err
     assert ops.get_ending(db, "order-1").payload == '"4"'
+
+
+def test_dev_runs_a_database_and_a_worker_and_stops_both(pgwf: Pgwf) -> None:
+    home = Path(tempfile.mkdtemp(prefix="pgwf-", dir="/tmp"))  # Short for its socket, and open to the server's account.
+    home.chmod(0o755)
+    log = home / "dev.log"
+    try:
+        with (
+            log.open("w") as stderr,
+            subprocess.Popen(
+                [sys.executable, "-m", "pgwf_sdk.cli", "dev", SHOP, "--db", str(home / "db")],
+                cwd=Path(__file__).parents[2],
+                stderr=stderr,
+            ) as process,
+        ):
+            try:
+                wait_until(
+                    lambda: "Ctrl-C stops it" in log.read_text() or process.poll(), "the worker runs", seconds=60
+                )
+                dsn = log.read_text().partition("export PGWF_DSN='")[2].partition("'")[0]
+                said = pgwf("--dsn", dsn, "start", "doubling", "-P", "number:=4", "--wait", "--timeout", "30s")
+            finally:
+                process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) == 0
+        assert (said.code, said.out) == (0, '"8"\n')
+        assert pgwf("--dsn", dsn, "list").code == 1
+        assert log.read_text().endswith("stopped; the data is kept\n")
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
 
 
 PRINT_WHAT_HELP_LOADS = """

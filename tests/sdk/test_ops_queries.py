@@ -13,6 +13,8 @@ import pytest
 from pgwf_journal import Kind, NewEntry, Phase
 from pgwf_sdk import InvalidArgumentError, RunNotFoundError, TaskNotFoundError, ops
 from pgwf_sdk.ops import Look
+from pgwf_sdk.ops._statements import runs_statement
+from pgwf_sql import query
 from tests.sdk.sql.hand import Hand, child, entry, start, task
 
 if TYPE_CHECKING:
@@ -51,6 +53,30 @@ def test_runs_are_listed_newest_first_page_by_page(db: Conn, clock: Clock) -> No
     listed = [[run.run_id for run in page.runs] for page in (first, second, third)]
     assert listed == [["order-4", "order-3"], ["order-2", "order-1"], ["order-0"]]
     assert third.next_before is None
+
+
+MANY_FINISHED_RUNS = """
+    insert into pgwf_sdk.run (n, run_id, workflow, need, seed, root, status, created_at, finished_at)
+    select g, 'old-' || g, 'refund', 'python', g, g, 'completed', pgwf._now(), pgwf._now()
+    from generate_series(100001, 103000) g;
+    insert into pgwf.archive
+      (n, job_id, outcome, need, priority, available_at, lapses, created_at, archived_at)
+    select n, run_id, 'completed', need, 3, created_at, 0, created_at, finished_at from pgwf_sdk.run;
+    analyze pgwf_sdk.run;
+    analyze pgwf.archive;
+"""
+
+
+@pytest.mark.parametrize("words", ["", "status:completed", "-status:failed", "workflow:refund", "need:python", "old-"])
+def test_a_page_looks_up_the_details_of_its_own_runs_only(db: Conn, words: str) -> None:
+    db.execute(MANY_FINISHED_RUNS)
+    statement = runs_statement(ops.parse_filter(words.split()), before=None, limit=20)
+
+    plan = db.execute(f"explain (analyze, timing off) {query(statement.query)}".encode(), statement.parameters)
+
+    entry_scans = [line for (line,) in plan if "entry" in line and "loops=" in line]
+    assert entry_scans
+    assert max(int(line.rpartition("loops=")[2].rstrip(")")) for line in entry_scans) <= 21
 
 
 @pytest.mark.parametrize(
