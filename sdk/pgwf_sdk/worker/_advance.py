@@ -56,12 +56,16 @@ class TaskClosing(TypedDict):
 
 
 class AttemptNote(TypedDict):
-    """A failed attempt that is to be tried again in `next_seconds`; None takes the note back: the step is over."""
+    """How many attempts of a step failed, when the next one is due, what the last one reported.
+
+    `next_seconds` None takes the note back: the step is over.
+    """
 
     key: str
     no: int
     next_seconds: float | None
     error: str | None
+    heartbeat: str | None
 
 
 @dataclass(slots=True)
@@ -100,11 +104,12 @@ class InboxRow(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """A step's failed attempts so far: how many, when the first failed, when to try again."""
+    """A step's failed attempts so far: how many, when the first failed, when to try again, what the last reported."""
 
     no: int
     first_at: datetime
     next_at: datetime
+    heartbeat: str | None = None
 
 
 class ItemAnswer(NamedTuple):
@@ -241,7 +246,10 @@ def _claim(row: dict[str, Any]) -> Claim:
     ]
     attempts = {
         note["key"]: Attempt(
-            note["no"], datetime.fromisoformat(note["first_at"]), datetime.fromisoformat(note["next_at"])
+            note["no"],
+            datetime.fromisoformat(note["first_at"]),
+            datetime.fromisoformat(note["next_at"]),
+            note["heartbeat"],
         )
         for note in row["attempts"] or ()
     }

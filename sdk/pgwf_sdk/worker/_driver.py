@@ -44,7 +44,7 @@ from pgwf_sdk.worker._batch import Batch
 from pgwf_sdk.worker._engine import Engine
 from pgwf_sdk.worker._port import Handle, Port
 from pgwf_sdk.worker._stepping import Stepping
-from pgwf_sdk.worker._steps import StepResult
+from pgwf_sdk.worker._steps import StepReport
 from pgwf_sdk.worker._waits import Draft, Waits, draft
 
 log = logging.getLogger("pgwf_sdk.worker")
@@ -129,11 +129,11 @@ class Driver:
         else:
             self._start_over(_BROKEN_DELAY, f"refused by the database: {error}")
 
-    def step_done(self, call: CallId, number: int, result: StepResult) -> None:
-        """An attempt of a step ended."""
+    def step_reported(self, call: CallId, number: int, report: StepReport) -> None:
+        """An attempt of a step ended, or said that it is alive."""
         if self._is_over:
             return
-        step = self._steps.done(call, number, result, self._batch, may_retry=not self._waits.is_cancelled)
+        step = self._steps.reported(call, number, report, self._batch, may_retry=not self._waits.is_cancelled)
         if step is not None and step.step.need is not None and not self._port.offers(self.claim.need):
             # The step is what brought the run here; the rest belongs to its home fleet.
             self.leave("hop")

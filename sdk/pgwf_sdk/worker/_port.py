@@ -32,8 +32,10 @@ class Port(Protocol):
         """Call `act` at a time of the database's clock."""
         ...
 
-    def start_step(self, driver: Driver, command: RunStep, *, number: int, elapsed: timedelta) -> StepAttempt:
-        """Begin an attempt; its result comes to `driver.step_done`."""
+    def start_step(
+        self, driver: Driver, command: RunStep, *, number: int, elapsed: timedelta, last_heartbeat: str | None
+    ) -> StepAttempt:
+        """Begin an attempt; its reports come to `driver.step_reported`."""
         ...
 
     def code_numbers(self, codes: set[tuple[str, int]], then: Callable[[], None]) -> dict[tuple[str, int], int] | None:

@@ -270,7 +270,9 @@ class Session:
     def call_at(self, instant: datetime, act: Callable[[], None]) -> Handle:
         return self._loop.call_at(self._clock.loop_time(instant), act)
 
-    def start_step(self, driver: Driver, command: RunStep, *, number: int, elapsed: timedelta) -> StepAttempt:
+    def start_step(
+        self, driver: Driver, command: RunStep, *, number: int, elapsed: timedelta, last_heartbeat: str | None
+    ) -> StepAttempt:
         return StepAttempt(
             command,
             run_id=driver.claim.run_id,
@@ -278,7 +280,8 @@ class Session:
             elapsed=elapsed,
             trace=driver.trace,
             threads=self._step_pool,
-            done=driver.step_done,
+            last_heartbeat=last_heartbeat,
+            report=driver.step_reported,
         )
 
     def code_numbers(self, codes: set[tuple[str, int]], then: Callable[[], None]) -> dict[tuple[str, int], int] | None:

@@ -12,7 +12,7 @@ from pgwf_sdk._errors import StepInterruptedError
 from pgwf_sdk.replay import CallId, RunStep
 from pgwf_sdk.worker._advance import Attempt, AttemptNote, Claim
 from pgwf_sdk.worker._batch import Batch
-from pgwf_sdk.worker._steps import StepAttempt, StepRaised, StepResult, StepReturned
+from pgwf_sdk.worker._steps import StepAttempt, StepBeat, StepRaised, StepReport, StepReturned
 from pgwf_sdk.worker._waits import draft
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Stepping:
         self._hops: dict[str, RunStep] = {}
         self._beginning: dict[str, RunStep] = {}
         self._begun = {entry.key for entry in claim.history if entry.kind is Kind.STEP and entry.phase is Phase.OPENED}
-        self._failed = dict(claim.attempts)
+        self._noted = dict(claim.attempts)
 
     @property
     def is_idle(self) -> bool:
@@ -71,8 +71,8 @@ class Stepping:
                 step=command.step.name,
             )
             batch.drafts.append(draft(command.id, Phase.FAILED, _failure.describe(interrupted), ENCODING_JSON))
-        elif (failed := self._failed.get(key)) is not None and failed.next_at > self._port.now():
-            self._retries[key] = _Retry(command, failed.next_at)
+        elif (noted := self._noted.get(key)) is not None and noted.next_at > self._port.now():
+            self._retries[key] = _Retry(command, noted.next_at)
         elif command.step.at_most_once:
             self._beginning[key] = command
             batch.drafts.append(draft(command.id, Phase.OPENED))
@@ -89,20 +89,35 @@ class Stepping:
         for key in [key for key, retry in self._retries.items() if retry.next_at <= now]:
             self._start(self._retries.pop(key).command)
 
-    def done(self, call: CallId, number: int, result: StepResult, batch: Batch, *, may_retry: bool) -> RunStep | None:
-        """An attempt ended. The step, if that ended it; None if it is tried again, or nobody waits for it any more."""
-        attempt = self._running.pop(call.key, None)
+    def reported(
+        self, call: CallId, number: int, report: StepReport, batch: Batch, *, may_retry: bool
+    ) -> RunStep | None:
+        """An attempt reported. The step, if that ended it; None if it goes on or nobody waits for it any more."""
+        attempt = self._running.get(call.key)
         if attempt is None:
             return None
-        if isinstance(result, StepRaised) and result.retry_in is not None and may_retry:
-            self._retry(attempt.command, number, result, result.retry_in, batch)
+        if isinstance(report, StepBeat):
+            self._note(call.key, number - 1, timedelta(0), batch, heartbeat=report.details)
             return None
-        if isinstance(result, StepReturned):
-            batch.drafts.append(draft(call, Phase.COMPLETED, result.payload, result.encoding))
+        del self._running[call.key]
+        if isinstance(report, StepRaised) and report.retry_in is not None and may_retry:
+            log.info(
+                "run %s: %s: attempt %d failed, next in %s: %r",
+                self._run_id,
+                call.key,
+                number,
+                report.retry_in,
+                report.error,
+            )
+            self._note(call.key, number, report.retry_in, batch, error=report.envelope.decode())
+            self._retries[call.key] = _Retry(attempt.command, self._noted[call.key].next_at)
+            return None
+        if isinstance(report, StepReturned):
+            batch.drafts.append(draft(call, Phase.COMPLETED, report.payload, report.encoding))
         else:
-            batch.drafts.append(draft(call, Phase.FAILED, result.envelope, ENCODING_JSON))
-        if self._failed.pop(call.key, None) is not None:
-            batch.attempts.append(AttemptNote(key=call.key, no=number, next_seconds=None, error=None))
+            batch.drafts.append(draft(call, Phase.FAILED, report.envelope, ENCODING_JSON))
+        if self._noted.pop(call.key, None) is not None:
+            batch.attempts.append(AttemptNote(key=call.key, no=number, next_seconds=None, error=None, heartbeat=None))
         return attempt.command
 
     def drop(self, key: str) -> None:
@@ -131,17 +146,35 @@ class Stepping:
         return None if need is None else pinned(need, self._build)
 
     def _start(self, command: RunStep) -> None:
-        failed = self._failed.get(command.id.key)
-        number = 1 if failed is None else failed.no + 1
-        elapsed = timedelta(0) if failed is None else max(self._port.now() - failed.first_at, timedelta(0))
-        self._running[command.id.key] = self._port.start_step(self._driver, command, number=number, elapsed=elapsed)
+        noted = self._noted.get(command.id.key)
+        number = 1 if noted is None else noted.no + 1
+        elapsed = timedelta(0) if noted is None else max(self._port.now() - noted.first_at, timedelta(0))
+        self._running[command.id.key] = self._port.start_step(
+            self._driver,
+            command,
+            number=number,
+            elapsed=elapsed,
+            last_heartbeat=None if noted is None else noted.heartbeat,
+        )
 
-    def _retry(self, command: RunStep, number: int, result: StepRaised, pause: timedelta, batch: Batch) -> None:
-        key, now = command.id.key, self._port.now()
-        failed = self._failed.get(key)
-        log.info("run %s: %s: attempt %d failed, next in %s: %r", self._run_id, key, number, pause, result.error)
-        self._retries[key] = _Retry(command, now + pause)
-        self._failed[key] = Attempt(number, now if failed is None else failed.first_at, now + pause)
+    def _note(
+        self,
+        key: str,
+        failed_count: int,
+        pause: timedelta,
+        batch: Batch,
+        *,
+        error: str | None = None,
+        heartbeat: str | None = None,
+    ) -> None:
+        now = self._port.now()
+        noted = self._noted.get(key)
+        self._noted[key] = Attempt(
+            failed_count,
+            now if noted is None else noted.first_at,
+            now + pause,
+            heartbeat or (None if noted is None else noted.heartbeat),
+        )
         batch.attempts.append(
-            AttemptNote(key=key, no=number, next_seconds=pause.total_seconds(), error=result.envelope.decode())
+            AttemptNote(key=key, no=failed_count, next_seconds=pause.total_seconds(), error=error, heartbeat=heartbeat)
         )

@@ -3,16 +3,17 @@
 import asyncio
 import contextlib
 import logging
+import math
 import random
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import NAMESPACE_OID, uuid5
 
-from pgwf_sdk import _failure
+from pgwf_sdk import _failure, _serial
 from pgwf_sdk._definition import Step
 from pgwf_sdk._errors import SerialisationError, StepTimeoutError
 from pgwf_sdk._step_context import StepContext, enter_step, leave_step
@@ -20,6 +21,11 @@ from pgwf_sdk._telemetry import RunTrace
 from pgwf_sdk.replay import CallId, RunStep
 
 log = logging.getLogger("pgwf_sdk.worker")
+
+HEARTBEAT_SECONDS: Final = 5.0
+"""What a step reports is written at most so often; the first report at once."""
+
+_TAGGED: Final = _serial.TAGGED_JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +45,18 @@ class StepRaised:
     retry_in: timedelta | None
 
 
-StepResult = StepReturned | StepRaised
+@dataclass(frozen=True, slots=True)
+class StepBeat:
+    """The attempt goes on; what it reported, as JSON, is to be known to the next one if it does not end well."""
+
+    details: str
+
+
+StepReport = StepReturned | StepRaised | StepBeat
 
 
 class StepAttempt:
-    """One attempt that is running. Its result goes to `done`, on the host loop's thread, unless it was dropped."""
+    """One attempt that is running. It reports its heartbeats and its result on the host loop's thread until dropped."""
 
     def __init__(
         self,
@@ -54,20 +67,28 @@ class StepAttempt:
         elapsed: timedelta,
         trace: RunTrace,
         threads: Executor,
-        done: Callable[[CallId, int, StepResult], None],
+        last_heartbeat: str | None,
+        report: Callable[[CallId, int, StepReport], None],
     ) -> None:
         self.command = command
         self.number = number
         self.context = StepContext(
-            attempt=number, idempotency_key=uuid5(NAMESPACE_OID, f"pgwf:{run_id}{command.id.key}")
+            attempt=number,
+            idempotency_key=uuid5(NAMESPACE_OID, f"pgwf:{run_id}{command.id.key}"),
+            last_heartbeat=None if last_heartbeat is None else _serial.decode(last_heartbeat.encode(), _TAGGED),
+            beat=self._beat,
         )
         self._elapsed = elapsed
         self._trace = trace
         self._threads = threads
-        self._done = done
+        self._report = report
         self._is_dropped = False
+        self._loop = asyncio.get_running_loop()
+        self._end_time = math.inf  # of the attempt, on the loop's clock
+        self._limit = asyncio.timeout(None)
+        self._reported_time = -math.inf
         log.debug("run %s: %s: attempt %d starts", run_id, command.id.key, number)
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=command.id.key)
+        self._task = self._loop.create_task(self._run(), name=command.id.key)
 
     def drop(self) -> None:
         """Nobody wants the result any more. An async step is cancelled; a plain one sees it in its `current_step()`."""
@@ -78,7 +99,7 @@ class StepAttempt:
     async def _run(self) -> None:
         step = self.command.step
         started = asyncio.get_running_loop().time()
-        result: StepResult
+        result: StepReport
         try:
             step.check_arguments(self.command.args, dict(self.command.kwargs))
         except TypeError as error:
@@ -93,25 +114,46 @@ class StepAttempt:
                 spent = self._elapsed + timedelta(seconds=asyncio.get_running_loop().time() - started)
                 result = StepRaised(error, _failure.describe(error), self._pause(step, error, spent))
         if not self._is_dropped:
-            self._done(self.command.id, self.number, result)
+            self._report(self.command.id, self.number, result)
 
     async def _bounded(self, step: Step[..., Any]) -> tuple[bytes | None, int]:
         bounds = [bound for bound in (step.timeout, self._left(step)) if bound is not None]
-        seconds = max(min(bounds).total_seconds(), 0) if bounds else None
-        limit = asyncio.timeout(seconds)
+        seconds = max(min(bounds).total_seconds(), 0) if bounds else math.inf
+        self._end_time = self._loop.time() + seconds
         try:
-            async with limit:
+            async with self._limit:
+                self._extend()
                 if step.is_async:
                     return await self._call_async(step)
                 return await self._call_on_thread(step)
         except TimeoutError:
-            if not limit.expired():
+            if not self._limit.expired():
                 raise
+            silence = "" if self._loop.time() >= self._end_time else f"was silent for {step.heartbeat_timeout}"
             raise StepTimeoutError(
-                f"step {step.name!r}: attempt {self.number} did not end within {seconds:g} s",
+                f"step {step.name!r}: attempt {self.number} {silence or f'did not end within {seconds:g} s'}",
                 step=step.name,
                 attempt=self.number,
             ) from None
+
+    def _beat(self, details: object) -> None:
+        """Called by the step's code, on whatever thread that runs."""
+        payload, _ = _serial.encode(details, None, subject="heartbeat")
+        self._loop.call_soon_threadsafe(self._beaten, None if payload is None else payload.decode())
+
+    def _beaten(self, details: str | None) -> None:
+        if self._is_dropped or self._task.done() or self._limit.expired():
+            return
+        self._extend()
+        now = self._loop.time()
+        if details is not None and now - self._reported_time >= HEARTBEAT_SECONDS:
+            self._reported_time = now
+            self._report(self.command.id, self.number, StepBeat(details))
+
+    def _extend(self) -> None:
+        silence = self.command.step.heartbeat_timeout
+        until = self._end_time if silence is None else min(self._end_time, self._loop.time() + silence.total_seconds())
+        self._limit.reschedule(None if until == math.inf else until)
 
     async def _call_async(self, step: Step[..., Any]) -> tuple[bytes | None, int]:
         token = enter_step(self.context)

@@ -70,7 +70,7 @@ create table if not exists pgwf_sdk.dedup (
   primary key (n, dedup_id)
 );
 
--- Failed attempts of steps that are to be tried again.
+-- Failed attempts of steps that are to be tried again, and what running ones reported last (no is how many failed).
 create table if not exists pgwf_sdk.attempt (
   n bigint not null,
   key text not null,
@@ -78,6 +78,7 @@ create table if not exists pgwf_sdk.attempt (
   first_at timestamptz not null,
   next_at timestamptz not null,
   error bytea,
+  heartbeat text,
   primary key (n, key)
 );
 

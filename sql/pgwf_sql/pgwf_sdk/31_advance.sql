@@ -227,7 +227,8 @@ begin
     select null::int, c.n, 'claimed', v_now, c.run_id, c.workflow, c.need, c.build, c.seed, c.trace, c.deadline, c.lease_id, c.lease_no, c.streak,
       c.head, c.calls, c.kinds, c.phases, c.scopes, c.names, c.occurrences, c.payloads, c.encodings, c.times,
       pgwf_sdk._inbox(c.n, 0),
-      (select jsonb_agg(jsonb_build_object('key', t.key, 'no', t.no, 'next_at', t.next_at, 'first_at', t.first_at) order by t.key) from pgwf_sdk.attempt t where t.n = c.n),
+      (select jsonb_agg(jsonb_build_object(
+        'key', t.key, 'no', t.no, 'next_at', t.next_at, 'first_at', t.first_at, 'heartbeat', t.heartbeat) order by t.key) from pgwf_sdk.attempt t where t.n = c.n),
       null::text[]
     from pgwf_sdk._claimed(p_worker_id, p_worker_caps, p_slots, p_lease_seconds, v_now) c;
   end if;

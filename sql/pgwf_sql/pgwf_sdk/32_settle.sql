@@ -43,18 +43,21 @@ declare
   v_note record;
 begin
   for v_note in
-    select distinct on (p_n[a.item], a.key) p_n[a.item] as n, a.key, a.no, a.next_seconds, a.error
-    from rows from (jsonb_to_recordset(p_attempts) as (item int, key text, no int, next_seconds double precision, error text))
-      with ordinality a(item, key, no, next_seconds, error, ord)
+    select distinct on (p_n[a.item], a.key) p_n[a.item] as n, a.key, a.no, a.next_seconds, a.error, a.heartbeat
+    from rows from (jsonb_to_recordset(p_attempts) as (
+      item int, key text, no int, next_seconds double precision, error text, heartbeat text))
+      with ordinality a(item, key, no, next_seconds, error, heartbeat, ord)
     where p_n[a.item] is not null
     order by p_n[a.item], a.key, a.ord desc
   loop
     if v_note.next_seconds is null then
       delete from pgwf_sdk.attempt t where t.n = v_note.n and t.key = v_note.key;
     else
-      insert into pgwf_sdk.attempt (n, key, no, first_at, next_at, error)
-      values (v_note.n, v_note.key, v_note.no, p_now, p_now + make_interval(secs => v_note.next_seconds), convert_to(v_note.error, 'UTF8'))
-      on conflict (n, key) do update set no = excluded.no, next_at = excluded.next_at, error = excluded.error;
+      insert into pgwf_sdk.attempt (n, key, no, first_at, next_at, error, heartbeat)
+      values (v_note.n, v_note.key, v_note.no, p_now, p_now + make_interval(secs => v_note.next_seconds),
+        convert_to(v_note.error, 'UTF8'), v_note.heartbeat)
+      on conflict (n, key) do update set no = excluded.no, next_at = excluded.next_at,
+        error = coalesce(excluded.error, attempt.error), heartbeat = coalesce(excluded.heartbeat, attempt.heartbeat);
     end if;
   end loop;
 end

@@ -35,10 +35,10 @@ declare
   v_children_count int := cardinality(p_child_items);
 begin
   select array_agg(a.ord order by a.ord), array_agg(a.item order by a.ord), array_agg(a.job_id order by a.ord),
-    array_agg(a.need order by a.ord), array_agg(coalesce(j.priority, 3::smallint) order by a.ord)
+    array_agg(a.need order by a.ord),
+    array_agg(coalesce((select j.priority from pgwf.job j where j.n = p_n[a.item]), 3::smallint) order by a.ord)
   into v_ords, v_items, v_job_ids, v_needs, v_priorities
-  from pgwf_sdk._new_jobs(p_child_items, p_child_run_ids, p_child_needs, p_tasks) a
-  left join pgwf.job j on j.n = p_n[a.item];
+  from pgwf_sdk._new_jobs(p_child_items, p_child_run_ids, p_child_needs, p_tasks) a;
   if v_ords is null then
     return;
   end if;

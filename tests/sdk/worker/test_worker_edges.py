@@ -19,6 +19,7 @@ from pgwf_sdk import (
     RunFailedError,
     StepTimeoutError,
     WaitTimeoutError,
+    current_step,
     step,
     workflow,
 )
@@ -373,3 +374,54 @@ def test_an_entry_the_database_has_no_room_for_is_sent_until_it_has_and_others_g
     assert client.start(recording(1)).result(timeout=SOON) == 2
     db.execute("drop trigger refuse on pgwf_journal.entry_0")
     assert waiting.result(timeout=SOON) == int(REFUSED)
+
+
+def test_what_an_attempt_reported_is_known_to_the_next_one(
+    client: Client, start_worker: StartWorker, db: Connection[Any]
+) -> None:
+    @step(retry=RetryPolicy(max_attempts=2, initial=timedelta(0)))
+    def copy_pages() -> int:
+        me = current_step()
+        if me.last_heartbeat is None:
+            me.heartbeat({"page": 41})
+            wait_until(
+                lambda: db.execute("select from pgwf_sdk.attempt where heartbeat is not null").fetchall(),
+                "it is written",
+            )
+            raise OSError("the connection broke")
+        page: int = me.last_heartbeat["page"]
+        return page + 1
+
+    @workflow
+    def copying(ctx: Context) -> int:
+        return ctx.step(copy_pages)
+
+    start_worker(copying)
+
+    assert client.start(copying()).result(timeout=SOON) == 42
+    assert db.execute("select count(*) from pgwf_sdk.attempt").fetchone() == (0,)
+
+
+def test_a_step_that_falls_silent_has_timed_out_and_one_that_reports_has_not(
+    client: Client, start_worker: StartWorker
+) -> None:
+    @step(heartbeat_timeout=timedelta(seconds=1), retry=RetryPolicy(max_attempts=1))
+    async def talk(count: int) -> str:
+        for _ in range(count):
+            current_step().heartbeat()
+            await asyncio.sleep(0.3)
+        if not count:
+            await asyncio.Event().wait()
+        return "talked"
+
+    @workflow
+    def listening(ctx: Context, count: int) -> str:
+        try:
+            return ctx.step(talk, count)
+        except StepTimeoutError as error:
+            return str(error)
+
+    start_worker(listening)
+
+    assert client.start(listening(6)).result(timeout=SOON) == "talked"
+    assert "was silent for 0:00:01" in client.start(listening(0)).result(timeout=SOON)
