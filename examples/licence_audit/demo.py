@@ -301,7 +301,7 @@ def _conclude(client: Client, handle: Run[Written], written: Written, kill: Kill
     subprocess.run(
         [sys.executable, "-m", "pgwf_sdk.cli", "show", handle.run_id],
         cwd=ROOT,
-        env=os.environ | {"DATABASE_URL": dsn},
+        env=os.environ | {"PGWF_DSN": dsn},
         check=False,
     )
     say("")
