@@ -117,6 +117,20 @@ def test_terminate_tells_parent_and_children_and_closes_tasks(db: Conn, hand: Ha
     assert error.value.sqlstate == "WS011"
 
 
+def test_terminate_gives_a_run_its_end_whose_job_was_cancelled_and_archived_in_the_leasing_core(
+    db: Conn, hand: Hand
+) -> None:
+    start(db)
+    hand.say(hand.take().item("park", entry(kind=Kind.CHILD, phase=Phase.OPENED), children=[child("order-1/ship#1")]))
+    db.execute("select pgwf.cancel_job('order-1/ship#1', 'ops')")
+    db.execute("select pgwf.sweep('sweeper')")
+    assert (status(db, "order-1/ship#1"), status(db)) == ("terminated", "waiting")
+
+    assert terminate(db, "order-1/ship#1") == "terminated"
+
+    assert (inbox(db), status(db)) == ([("child", "/child:ship#1", "terminated")], "ready")
+
+
 @pytest.mark.parametrize("state", ["ready", "waiting", "timed"])
 def test_pause_keeps_a_run_from_being_leased_until_it_is_resumed(
     db: Conn, clock: Clock, hand: Hand, state: str

@@ -282,3 +282,25 @@ def test_a_task_of_a_paused_run_can_be_decided_and_wakes_nobody(db: Conn, hand: 
     assert (status(db), hand.claim(1)) == ("paused", [])
     db.execute("select pgwf_sdk.resume_run('order-1', 'ann')")
     assert len(hand.take().claim.inbox) == 1
+
+
+def test_a_task_takes_no_claim_or_decision_of_people_it_excludes(db: Conn, hand: Hand) -> None:
+    opened(db, hand, excluded=["ann", "eve"])
+
+    for act in (claim, decide):
+        with refused("WS013", "ann is excluded from it"):
+            act(db, "ann")
+    decide(db, "bob")
+
+    assert rows(db, "select excluded, decided_by from pgwf_sdk.tasks") == [(["ann", "eve"], "bob")]
+
+
+def test_a_task_that_is_assigned_is_for_that_person_alone(db: Conn, hand: Hand) -> None:
+    opened(db, hand, assigned="ann", prefill='{"ok": true}')
+
+    for act in (claim, decide):
+        with refused("WS013", "it is assigned to ann, not to bob"):
+            act(db, "bob")
+    decide(db, "ann")
+
+    assert rows(db, "select assigned, prefill, decided_by from pgwf_sdk.tasks") == [("ann", '{"ok": true}', "ann")]
