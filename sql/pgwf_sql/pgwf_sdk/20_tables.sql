@@ -12,7 +12,9 @@
 --   WS012  the task is not held by the one who decides or releases
 --   WS013  this person may not take the task: excluded, or it is assigned to somebody else
 --
--- Lock order, before the classes L2 to L7 of schema pgwf: run rows, in n order. Who sends something to a run takes its
+-- Lock order: ids of new jobs (L1 of schema pgwf), ids of new journals, then run rows in n order, then the classes L2 to
+-- L7. A child has a higher number than its parent, so parent, own and children's rows may be taken one after the other.
+-- (retry_run takes the new id behind the row of a run that is over, which nobody waits for with that id in hand.) Who sends something to a run takes its
 -- row, stamps the time, inserts into its inbox and wakes its job; who parks or ends a run takes the row first and then
 -- looks at the inbox. So no wake-up is lost between the look and the parking.
 create schema if not exists pgwf_sdk;

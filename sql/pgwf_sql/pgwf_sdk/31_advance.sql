@@ -4,7 +4,8 @@
 
 -- Effect: gives leases back.  p_available_at is when each run becomes leasable again ('infinity': when it is woken);
 -- p_needs NULL keeps the need.  A paused run stays parked whatever was asked; one whose job was cancelled in the leasing
--- core is over.  The caller holds run rows, leases and jobs.
+-- core is over, like one that is terminated; its relatives' rows are then locked out of order, which may cost a repetition.
+-- The caller holds run rows, leases and jobs.
 create or replace function pgwf_sdk._give_back(
   p_n bigint[], p_needs text[], p_available_at timestamptz[], p_wake_after int[], p_notes text[], p_worker_id text, p_now timestamptz
 ) returns void
@@ -32,7 +33,9 @@ begin
   end loop;
 
   for v_cancelled in select j.n from pgwf.job j where j.n = any (p_n) and j.cancel_at is not null order by j.n loop
-    perform pgwf_sdk._terminate(v_cancelled, j.cancel_by, coalesce(j.cancel_reason, 'its job was cancelled'), p_now) from pgwf.job j where j.n = v_cancelled;
+    perform pgwf_sdk._terminate(v_cancelled, j.cancel_by, coalesce(j.cancel_reason, 'its job was cancelled'), p_now)
+    from pgwf.job j
+    where j.n = v_cancelled;
   end loop;
 end
 $$;
@@ -140,7 +143,7 @@ $$;
 --   park      the lease is given back until p_until or p_delay_seconds from now, whichever comes first; NULL in both:
 --             until it is woken.  p_wake_after children have to end before one of them wakes it
 --   hop       given back at once with need p_needs
---   release   given back for p_delay_seconds with a note why (also: at once, by a worker that drains)
+--   release   given back for p_delay_seconds (NULL: at once) with a note why; needs no p_expected_seqs without entries
 --   complete, fail, cancel    the run ends; its last entry is the terminal one
 --   block     parked for ever with the report p_notes (JSON), until somebody resumes it
 -- Then leases up to p_slots further runs.
@@ -149,8 +152,9 @@ $$;
 --   unread      entries written, but not parked: rows after p_inbox_seen are in the inbox; the lease goes on
 --   undecided   p_decides was set and there are such rows: nothing is written; look at them and decide again
 --   fenced      the lease is not this worker's any more: nothing is written, drop the run
---   conflict    the journal is not at p_expected_seqs: nothing is written, replay (or this call was sent before)
---   child_exists  ids of children are taken (column taken): nothing is written
+--   conflict    the journal is not at p_expected_seqs: nothing is written, replay (or this call was sent before); also an
+--               item whose run an earlier item of the call named
+--   child_exists  ids of children are taken, or such as no job can have (column taken): nothing is written
 -- With unread and undecided, and with each claimed run, come the inbox rows; with a claimed run its failed attempts.
 -- Locks: run rows, leases, jobs (20_tables.sql).  Errors: WS004; 55P03 when a row was held for longer than 100 ms.
 create or replace function pgwf_sdk.advance(
@@ -199,10 +203,15 @@ begin
       cardinality(p_child_builds), cardinality(p_child_inputs), cardinality(p_child_encodings)] <@ array[cardinality(p_child_items)]
     or cardinality(p_consumed_ids) <> cardinality(p_consumed_items)
   then
-    raise exception using errcode = 'WS004', message = 'advance: the arrays of items, of entries, of children and of consumed rows must each be of one length';
+    raise exception using
+      errcode = 'WS004',
+      message = 'advance: the arrays of items, of entries, of children and of consumed rows must each be of one length';
   end if;
   if not p_dispositions <@ array['keep', 'park', 'hop', 'release', 'complete', 'fail', 'cancel', 'block'] then
-    raise exception using errcode = 'WS004', message = format('advance: dispositions are %s, expected keep, park, hop, release, complete, fail, cancel or block', p_dispositions);
+    raise exception using
+      errcode = 'WS004',
+      message = format('advance: dispositions are %s', array(select distinct d.x from unnest(p_dispositions) d(x))),
+      hint = 'Expected keep, park, hop, release, complete, fail, cancel or block.';
   end if;
 
   if cardinality(p_n) > 0 then

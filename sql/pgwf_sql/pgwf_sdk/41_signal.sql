@@ -38,8 +38,10 @@ begin
     raise exception using errcode = 'WS004', message = format('signal to run %s: name is %s, expected 1 to 512 bytes', p_run_id, coalesce(quote_literal(left(p_name, 80)), 'NULL'));
   end if;
   if p_encoding is null or p_encoding not in (0, 1, 2) then
-    raise exception using errcode = 'WS004', message = format('signal %L to run %s: encoding is %s, expected 0 (no value), 1 (JSON) or 2 (tagged JSON)',
-      p_name, p_run_id, coalesce(p_encoding::text, 'NULL'));
+    raise exception using
+      errcode = 'WS004',
+      message = format('signal %L to run %s: encoding is %s, expected 0 (no value), 1 (JSON) or 2 (tagged JSON)',
+        p_name, p_run_id, coalesce(p_encoding::text, 'NULL'));
   end if;
   if p_dedup_id is not null then
     insert into pgwf_sdk.dedup (n, dedup_id) values (v_n, p_dedup_id) on conflict do nothing;
