@@ -42,7 +42,7 @@ def work(name: str) -> str:
         if conn.execute("delete from deaths_due where name = %s returning name", [name]).fetchone():
             os.kill(os.getpid(), signal.SIGKILL)
         until = time.monotonic() + HOLD_SECONDS_MAX
-        while conn.execute("select from held where name = %s", [name]).fetchone() and time.monotonic() < until:
+        while conn.execute("select name from held where name = %s", [name]).fetchone() and time.monotonic() < until:
             if current_step().draining:
                 break
             time.sleep(0.02)
@@ -64,14 +64,14 @@ async def pair(ctx: AsyncContext, names: list[str]) -> list[str]:
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    dsn, *capabilities = sys.argv[1:]
+    dsn, lease_seconds, *capabilities = sys.argv[1:]
     os.environ["FLOWS_DSN"] = dsn
     with Client(dsn) as client:
         worker = Worker(
             client,
             workflows=[line, pair],
             capabilities=capabilities,
-            lease=timedelta(seconds=2),
+            lease=timedelta(seconds=float(lease_seconds)),
             poll=timedelta(milliseconds=500),
         )
         worker.run()
