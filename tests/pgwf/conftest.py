@@ -63,6 +63,12 @@ def database(leasing_dsn: str) -> str:
 
 
 @pytest.fixture
+def reset() -> str:
+    """The statement that empties a leasing core."""
+    return RESET
+
+
+@pytest.fixture
 def own_database(databases: Databases) -> Iterator[str]:
     """A database of the test's own, for tests that change the schema."""
     with databases.fresh() as dsn:

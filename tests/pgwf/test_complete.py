@@ -287,6 +287,19 @@ def test_an_expired_dependency_is_archived_and_releases_who_waits_for_it(pgwf: L
     ]
 
 
+def test_a_line_of_expired_jobs_releases_who_waits_at_its_end_in_one_sweep(pgwf: Leasing, clock: Clock) -> None:
+    soon = clock.now() + timedelta(seconds=1)
+    pgwf.submit("j0", "other", expires_at=soon)
+    for i in range(1, 5):
+        pgwf.submit(f"j{i}", "other", wait_for=[f"j{i - 1}"], expires_at=soon)
+    pgwf.submit("last", wait_for=["j4"])
+    clock.advance(seconds=1)
+
+    pgwf.sweep()
+
+    assert pgwf.status("last") == "READY"
+
+
 def test_an_expired_job_nobody_waits_for_stays_changeable_for_a_day(pgwf: Leasing, clock: Clock) -> None:
     pgwf.submit("a", expires_at=clock.now() + timedelta(seconds=1))
     clock.advance(hours=23)

@@ -54,6 +54,7 @@ class Plans:
         for node in self.nodes:
             table = node.get("Relation Name", "")
             bounded = "Index Cond" in node or "TID Cond" in node or node.get("Index Name") in PARTIAL
+            bounded |= "Index" in node["Node Type"] and node["Actual Rows"] <= 1  # the first or last entry
             if table.split("_")[0] in BIG and node["Node Type"].endswith("Scan") and not bounded:
                 found.add((node["Node Type"], table))
         return sorted(found - WHOLE_BY_DESIGN)

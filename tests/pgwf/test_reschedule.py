@@ -120,6 +120,19 @@ def test_reschedule_job_refuses_a_cycle_of_any_length(pgwf: Leasing, length: int
     assert pgwf.status(names[-2]) == "READY"
 
 
+def test_a_cancelled_waiter_closes_no_cycle(pgwf: Leasing) -> None:
+    """Nobody waits for it any more, although its own dependencies are still written down until it is archived."""
+    pgwf.submit("a")
+    lease = pgwf.take()
+    pgwf.submit("b", wait_for=["a"])
+    pgwf.submit("c", "other", wait_for=["a"])
+    pgwf.cancel("b")
+
+    pgwf.reschedule(lease, wait_for=["b"])
+
+    assert pgwf.status("a") == "READY"
+
+
 def test_a_diamond_is_no_cycle(pgwf: Leasing) -> None:
     for name in ("top", "left", "right", "bottom"):
         pgwf.submit(name)

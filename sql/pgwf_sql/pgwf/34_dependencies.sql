@@ -102,27 +102,26 @@ begin
 end
 $$;
 
--- L4 if it must. Whether the edges just added from p_waiter to p_children close a cycle. A cycle needs somebody who
--- waits for p_waiter and a child that waits itself; both need a row lock that excludes ours, so when these two probes
--- find nothing, nobody can close one concurrently either.
-create or replace function pgwf._closes_cycle(p_waiter bigint, p_children bigint[])
+-- L4 if it must. Whether the edges of p_waiter, which this call added, close a cycle. A cycle needs somebody who waits for
+-- p_waiter and a child that waits itself; both need a row lock that excludes ours, so when these two probes find nothing,
+-- nobody can close one concurrently either. Only edges count: a child that is over waits for nobody any more.
+create or replace function pgwf._closes_cycle(p_waiter bigint)
 returns boolean
 language plpgsql
 volatile
 as $$
+declare
+  v_children bigint[] := array(select e.child from pgwf.edge as e where e.waiter = p_waiter);
 begin
-  if p_waiter = any (p_children) then
-    return true;
-  end if;
   if not exists (select from pgwf.edge as e where e.child = p_waiter)
-    or not exists (select from pgwf.edge as e where e.waiter = any (p_children))
+    or not exists (select from pgwf.edge as e where e.waiter = any (v_children))
   then
     return false;
   end if;
   perform pg_advisory_xact_lock(hashtextextended('pgwf.graph', 0));
   return exists (
     with recursive below(n) as (
-      select c.n from unnest(p_children) as c(n)
+      select c.n from unnest(v_children) as c(n)
       union
       select e.child from pgwf.edge as e join below as b on e.waiter = b.n
     )

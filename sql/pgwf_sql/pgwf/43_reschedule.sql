@@ -169,7 +169,7 @@ begin
       continue;
     end if;
     perform pgwf._add_edges(v_item.n, v_item.children);
-    if pgwf._closes_cycle(v_item.n, v_item.children) then
+    if pgwf._closes_cycle(v_item.n) then
       delete from pgwf.edge as e where e.waiter = v_item.n;
       v_status[v_item.ord] := 'cycle';
     end if;

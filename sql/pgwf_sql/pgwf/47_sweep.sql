@@ -297,8 +297,10 @@ volatile
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  GENERATIONS_MAX constant int := 20;
   v_now timestamptz := pgwf._now();
   v_moved int;
+  v_expired int;
 begin
   perform pgwf._require_read_committed();
   perform pgwf._require_worker(p_worker_id);
@@ -309,8 +311,13 @@ begin
   end if;
   v_moved := pgwf._sweep_leases(p_worker_id, p_limit, v_now)
     + pgwf._sweep_timers(p_limit, v_now)
-    + pgwf._archive_cancelled(p_worker_id, p_limit, v_now)
-    + pgwf._archive_expired(p_worker_id, p_limit, v_now);
+    + pgwf._archive_cancelled(p_worker_id, p_limit, v_now);
+  -- What an expired job releases may be expired itself, and others may wait for it.
+  for generation in 1..GENERATIONS_MAX loop
+    v_expired := pgwf._archive_expired(p_worker_id, p_limit, v_now);
+    v_moved := v_moved + v_expired;
+    exit when v_expired = 0;
+  end loop;
   if pgwf._sweep_is_due(v_now) then
     perform pgwf._trim(v_now);
   end if;
