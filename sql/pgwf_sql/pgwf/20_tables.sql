@@ -1,8 +1,8 @@
--- Physical layout. `job` says what is true of a job; the small tables say where it stands: lease, timer, ready, parked.
--- A live job stands where its row says, first match: it has a lease -> lease; it is cancelled, waits for jobs, is shelved
--- or past expires_at -> nowhere; available_at is ahead -> timer (nowhere when it is 'infinity'); its key was found taken
--- by a claim -> parked; else ready. Only claims (ready -> lease, ready -> parked), the release of a key (parked -> ready)
--- and the promotion of a timer (timer -> ready) move a job without holding its job row.
+-- Physical layout. `job` says what is true of a job; the small tables say where it stands: lease, timer, ready,
+-- parked. A live job stands where its row says, first match: it has a lease -> lease; it is cancelled, waits for
+-- jobs, is shelved or past expires_at -> nowhere; available_at is ahead -> timer (nowhere when it is 'infinity'); its
+-- key was found taken by a claim -> parked; else ready. Only claims (ready -> lease, ready -> parked), the release of
+-- a key (parked -> ready) and the promotion of a timer (timer -> ready) move a job without holding its job row.
 
 -- Job numbers and queue positions. CACHE 1 and "transaction id before position" (pg_current_xact_id before nextval):
 -- a position drawn late must belong to a late transaction.
@@ -73,7 +73,11 @@ create table if not exists pgwf.lease (
   capped boolean not null default false,  -- counts against its need's max_active
   counted boolean not null default true   -- its lapse is a crash (not so for leases a person takes)
 ) with (
-  fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+  fillfactor = 50,
+  autovacuum_vacuum_scale_factor = 0,
+  autovacuum_vacuum_threshold = 5000,
+  autovacuum_vacuum_cost_delay = 0
+);
 
 create index if not exists lease_capped on pgwf.lease (need) where capped;
 

@@ -1,7 +1,7 @@
 -- Wake-up. A sleeper row is a request to be woken; NOTIFY is only the hint that carries it. Polling alone is correct.
 --
 -- The sleeper's side, for a worker that found nothing to do:
---   1. LISTEN on its channels and commit; sleep_on(listener, channels) and commit; keep the transaction id x it returns.
+--   1. LISTEN on its channels and commit; sleep_on(listener, channels) and commit; keep the transaction id x it gave.
 --   2. Read pg_snapshot_xmin, then claim. Found something: wake_up(listener).
 --   3. Nothing, and xmin >= x: everybody who did not see the row has ended; sleep until notified or next_wakeup.
 --      xmin < x: somebody who did not see the row may still commit a job; wait 5, 10 … 250 ms, go to 2.
@@ -19,8 +19,8 @@ as $$
   end
 $$;
 
--- Notifies LISTEN channels. Never fails and never slows the write it announces: a full queue would fail commits, and a
--- session that prepares transactions turns it off with `set pgwf.notify = off`.
+-- Notifies LISTEN channels. Never fails and never slows the write it announces: a full queue would fail commits, and
+-- a session that prepares transactions turns it off with `set pgwf.notify = off`.
 create or replace function pgwf._notify(p_channels text[])
 returns void
 language plpgsql

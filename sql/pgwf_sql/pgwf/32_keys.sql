@@ -1,5 +1,6 @@
--- Singleton keys. A key is held by the lease of one job. Claims never wait for a key: they try its advisory lock (L6),
--- and park what they cannot lease. Whoever gives a key up, or takes its candidate out of ready, brings up the next.
+-- Singleton keys. A key is held by the lease of one job. Claims never wait for a key: they try its advisory lock
+-- (L6), and park what they cannot lease. Whoever gives a key up, or takes its candidate out of ready, brings up the
+-- next.
 
 create or replace function pgwf._key_lock(p_singleton_key text)
 returns bigint

@@ -79,9 +79,9 @@ end
 $$;
 
 -- Takes an unleased job out of the place where it stands and says which: 'timer', 'ready', 'parked', 'lease' (it is
--- leased after all and stays so) or 'none'. The caller holds the job row FOR UPDATE; here L6 if it has a key.
--- Looks in the direction in which jobs move without their job row, and each delete waits for a mover in flight, so one
--- pass is exact. Taking a candidate away brings up the next job of its key.
+-- leased after all and stays so) or 'none'. The caller holds the job row FOR UPDATE; here L6 if it has a key. Looks
+-- in the direction in which jobs move without their job row, and each delete waits for a mover in flight, so one pass
+-- is exact. Taking a candidate away brings up the next job of its key.
 create or replace function pgwf._catch(p_n bigint)
 returns text
 language plpgsql
@@ -146,8 +146,8 @@ begin
 end
 $$;
 
--- Unleased, uncancelled jobs whose available_at is ahead become available now; others are left alone. The caller holds
--- the job rows FOR UPDATE. Returns the jobs it changed.
+-- Unleased, uncancelled jobs whose available_at is ahead become available now; others are left alone. The caller
+-- holds the job rows FOR UPDATE. Returns the jobs it changed.
 create or replace function pgwf._wake_jobs(p_n bigint[], p_now timestamptz)
 returns bigint[]
 language plpgsql

@@ -1,8 +1,9 @@
 -- Dependencies: edge (child, waiter) means waiter waits for child, and counts in waiter's pending.
 
 -- L5. The children are over (gone, or cancelled without a lease): their waiters wait for one job less, and are placed
--- at none. The caller holds the children's job rows. With p_skip a waiter whose row is busy keeps its edge for the next
--- sweep: callers that may hold the row of a waiting job must not wait for another. Wakes the needs that got work.
+-- at none. The caller holds the children's job rows. With p_skip a waiter whose row is busy keeps its edge for the
+-- next sweep: callers that may hold the row of a waiting job must not wait for another. Wakes the needs that got
+-- work.
 create or replace function pgwf._release_waiters(p_n bigint[], p_now timestamptz, p_skip boolean)
 returns void
 language plpgsql
@@ -102,9 +103,10 @@ begin
 end
 $$;
 
--- L4 if it must. Whether the edges of p_waiter, which this call added, close a cycle. A cycle needs somebody who waits for
--- p_waiter and a child that waits itself; both need a row lock that excludes ours, so when these two probes find nothing,
--- nobody can close one concurrently either. Only edges count: a child that is over waits for nobody any more.
+-- L4 if it must. Whether the edges of p_waiter, which this call added, close a cycle. A cycle needs somebody who
+-- waits for p_waiter and a child that waits itself; both need a row lock that excludes ours, so when these two probes
+-- find nothing, nobody can close one concurrently either. Only edges count: a child that is over waits for nobody any
+-- more.
 create or replace function pgwf._closes_cycle(p_waiter bigint)
 returns boolean
 language plpgsql

@@ -221,7 +221,9 @@ begin
     where w.child = any (items)
       or (
         w.child = any (v_children)
-        and (j.cancel_at is null or exists (select from pgwf.lease as l where l.n = w.child and l.n = any (v_children))))
+        and (
+          j.cancel_at is null
+          or exists (select from pgwf.lease as l where l.n = w.child and l.n = any (v_children))))
     returning waiter
   ), counted as (
     select e.waiter, count(*)::int as pending from edges as e group by e.waiter
@@ -324,7 +326,8 @@ begin
     array[p_expires_at], p_worker_id, v_now, array_fill(1, array[cardinality(v_wait_for)]), v_wait_for) as s;
   if v_result.status = 'live' then
     perform pgwf._refuse(
-      '23505', format('job %s already exists', p_job_id), 'an id is used once; a second submission of it changes nothing');
+      '23505', format('job %s already exists', p_job_id),
+      'an id is used once; a second submission of it changes nothing');
   elsif v_result.status = 'finished' then
     perform pgwf._refuse('WF010', format('job %s has already completed and cannot be resubmitted', p_job_id));
   elsif v_result.status = 'unknown' then

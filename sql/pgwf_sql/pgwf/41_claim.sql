@@ -70,7 +70,8 @@ end
 $$;
 
 -- What may be claimed of each need when some are paused or limited: how many, and whether leases count against
--- max_active. A limited need is counted under its advisory lock, by try: whoever does not get it leaves that need out.
+-- max_active. A limited need is counted under its advisory lock, by try: whoever does not get it leaves that need
+-- out.
 create or replace function pgwf._room(p_needs text[], p_limit int, p_now timestamptz)
 returns table (need text, room int, capped boolean)
 language plpgsql
@@ -127,8 +128,9 @@ as $$
   end
 $$;
 
--- Claims at most p_limit runnable jobs of the needs in p_worker_caps for p_lease_seconds, most urgent first: by the time
--- a job became ready plus aging_seconds per priority level, then by position. Never waits. Traces when trace is on.
+-- Claims at most p_limit runnable jobs of the needs in p_worker_caps for p_lease_seconds, most urgent first: by the
+-- time a job became ready plus aging_seconds per priority level, then by position. Never waits. Traces when trace is
+-- on.
 create or replace function pgwf._claim(
   p_worker_id text,
   p_worker_caps text[],
@@ -154,7 +156,10 @@ declare
   v_special boolean;
   v_setting record;
 begin
-  select s.trace_enabled, make_interval(secs => s.aging_seconds) as aging into v_setting from pgwf.setting as s where s.only_row;
+  select s.trace_enabled, make_interval(secs => s.aging_seconds) as aging
+  into v_setting
+  from pgwf.setting as s
+  where s.only_row;
   for turn in 1..TURNS_MAX loop
     if v_limited then
       select

@@ -1,10 +1,10 @@
 -- Taking and keeping leases.
 
--- Lease up to p_limit_jobs runnable jobs whose next_need is one of p_worker_caps, for p_lease_seconds. Most urgent first:
--- by the time a job became ready plus aging_seconds per priority level, then by position. No rows when nothing is
--- runnable. A call that came back short, or finds the last sweep more than a second old, sweeps on the way.
--- Locks: the rows it hands out; never waits. Errors: 23502, WF001, WF020.
--- With notify on, an empty call makes this session LISTEN on the channel of each capability, from its commit on.
+-- Lease up to p_limit_jobs runnable jobs whose next_need is one of p_worker_caps, for p_lease_seconds. Most urgent
+-- first: by the time a job became ready plus aging_seconds per priority level, then by position. No rows when nothing
+-- is runnable. A call that came back short, or finds the last sweep more than a second old, sweeps on the way.
+-- Locks: the rows it hands out; never waits. Errors: 23502, WF001, WF020. With notify on, an empty call makes this
+-- session LISTEN on the channel of each capability, from its commit on.
 create or replace function pgwf.get_work(
   p_worker_id text,
   p_worker_caps text[],
@@ -72,8 +72,8 @@ $$;
 
 -- Lease this one job, past its turn: for people, who choose what they work on. Its lapse is not counted as a crash.
 -- Limits of the need do not apply. p_worker_caps, if given, must offer the job's need.
--- Locks: the job row FOR UPDATE, its key. Errors: 23502, WF001, WF004 unknown, WF005 not READY, WF006 its key is held,
--- WF010 finished, WF020.
+-- Locks: the job row FOR UPDATE, its key. Errors: 23502, WF001, WF004 unknown, WF005 not READY, WF006 its key is
+-- held, WF010 finished, WF020.
 create or replace function pgwf.lease_job(
   p_job_id text,
   p_worker_id text,
@@ -101,7 +101,8 @@ begin
     perform pgwf._refuse('WF005', format('job %s is not available to lease: it is %s', p_job_id,
       case when v_job.shelved then 'CRASH_CONCERN' else 'EXPIRED' end));
   elsif not v_job.need = any (coalesce(p_worker_caps, array[v_job.need])) then
-    perform pgwf._refuse('WF005', format('job %s needs %s, this worker offers %s', p_job_id, v_job.need, p_worker_caps));
+    perform pgwf._refuse(
+      'WF005', format('job %s needs %s, this worker offers %s', p_job_id, v_job.need, p_worker_caps));
   elsif exists (select from pgwf.need_setting as s where s.need = v_job.need and s.paused) then
     perform pgwf._refuse('WF005', format('job %s is not available to lease: need %s is paused', p_job_id, v_job.need));
   end if;
@@ -130,8 +131,8 @@ end
 $$;
 
 -- L2. Finds and locks the callers' leases in n order. By item: the job's number and 'ok', 'lease_lost', 'invalid',
--- 'duplicate', or with p_busy_ok 'busy' (somebody else's call on that lease is in flight). Lease ids are compared as the
--- text in which they were handed out.
+-- 'duplicate', or with p_busy_ok 'busy' (somebody else's call on that lease is in flight). Lease ids are compared as
+-- the text in which they were handed out.
 create or replace function pgwf._lock_leases(
   p_job_ids text[],
   p_lease_ids text[],
@@ -179,8 +180,8 @@ end
 $$;
 
 -- Extends leases, each to at least p_now + p_seconds; never shortens one. Status by item: 'ok', 'lease_lost',
--- 'cancelled', 'invalid' (NULL id), 'duplicate', and with p_busy_ok 'busy'. A lease past its time is still this caller's
--- until somebody takes it away.
+-- 'cancelled', 'invalid' (NULL id), 'duplicate', and with p_busy_ok 'busy'. A lease past its time is still this
+-- caller's until somebody takes it away.
 create or replace function pgwf._extend(
   p_job_ids text[],
   p_lease_ids text[],
@@ -200,7 +201,10 @@ begin
   select k.items, k.statuses into v_lines from pgwf._lock_leases(p_job_ids, p_lease_ids, p_busy_ok) as k;
   return query
   with item as materialized (
-    select i.ord, i.n, case when i.status = 'ok' and j.cancel_at is not null then 'cancelled' else i.status end as status
+    select
+      i.ord,
+      i.n,
+      case when i.status = 'ok' and j.cancel_at is not null then 'cancelled' else i.status end as status
     from unnest(v_lines.items, v_lines.statuses) with ordinality as i(n, status, ord)
     left join pgwf.job as j on j.n = i.n and j.n = any (v_lines.items) and i.status = 'ok'
   ), extended as (
@@ -274,8 +278,9 @@ end
 $$;
 
 -- Keep many leases in one call. Answers one row per job in order: status 'ok', 'lease_lost', 'cancelled', 'invalid',
--- 'duplicate', 'busy'. With p_busy_ok the call skips leases somebody else's call has locked ('busy'), otherwise it waits
--- at most 100 ms for each (55P03: repeat with p_busy_ok). Locks: lease rows, in n order. Errors: 23502, WF001, WF020, WF021.
+-- 'duplicate', 'busy'. With p_busy_ok the call skips leases somebody else's call has locked ('busy'), otherwise it
+-- waits at most 100 ms for each (55P03: repeat with p_busy_ok). Locks: lease rows, in n order. Errors: 23502, WF001,
+-- WF020, WF021.
 create or replace function pgwf.extend_leases(
   p_worker_id text,
   p_job_ids text[],

@@ -1,8 +1,8 @@
 -- Giving a lease back, and changing jobs that nobody holds.
 
--- Gives leases back: each job keeps its dependencies (it has none while leased), takes p_need (NULL keeps its own) and
--- its available_at (NULL: now), its streak of lapses ends, its key is freed, and it is placed. The caller holds the
--- leases and FOR UPDATE the job rows, and none is cancelled. L6. Wakes needs that got work or a free slot.
+-- Gives leases back: each job keeps its dependencies (it has none while leased), takes p_need (NULL keeps its own)
+-- and its available_at (NULL: now), its streak of lapses ends, its key is freed, and it is placed. The caller holds
+-- the leases and FOR UPDATE the job rows, and none is cancelled. L6. Wakes needs that got work or a free slot.
 create or replace function pgwf._requeue(
   p_n bigint[],
   p_need text,
@@ -92,8 +92,8 @@ begin
 
   select array_agg(i.n) into v_ok from unnest(v_items, v_status) as i(n, status) where i.status = 'ok';
   if v_ok is not null then
-    perform pgwf._trace_reschedule(v_items, v_status, p_needs, p_singleton_keys, p_available_at, p_wait_ords, p_wait_ids,
-      p_worker_id, p_now);
+    perform pgwf._trace_reschedule(
+      v_items, v_status, p_needs, p_singleton_keys, p_available_at, p_wait_ords, p_wait_ids, p_worker_id, p_now);
     v_keys := pgwf._drop_leases(v_ok);
     perform pgwf._rewrite(v_items, v_status, p_needs, p_singleton_keys, p_available_at, p_wait_ords, p_wait_ids, p_now);
     perform pgwf._free_keys(v_keys);
@@ -106,8 +106,9 @@ begin
 end
 $$;
 
--- L3 and L4: locks the items with status 'ok' FOR UPDATE and what they wait for FOR KEY SHARE in one pass, and adds their
--- edges. Returns the statuses, of which some may have become 'cancelled', 'unknown', 'cycle', or with p_busy_ok 'busy'.
+-- L3 and L4: locks the items with status 'ok' FOR UPDATE and what they wait for FOR KEY SHARE in one pass, and adds
+-- their edges. Returns the statuses, of which some may have become 'cancelled', 'unknown', 'cycle', or with p_busy_ok
+-- 'busy'.
 create or replace function pgwf._depend(
   p_items bigint[],
   p_status text[],
@@ -350,11 +351,12 @@ begin
 end
 $$;
 
--- Give a leased job back: it needs p_next_need next, waits for p_wait_for, and is runnable from p_available_at (NULL: now)
--- on. singleton_key: NULL keeps it, '' clears it. The streak of lapses ends; the job gets a new position. Its key is free
--- while it is not leased.
--- Locks: the lease; the job FOR UPDATE, its dependencies FOR KEY SHARE; its key. Errors: 23502, WF001, WF002 lease lost,
--- WF003 cancelled, WF011 unknown dependency, WF012 cycle, WF020. Wakes workers that offer next_need, if it is runnable now.
+-- Give a leased job back: it needs p_next_need next, waits for p_wait_for, and is runnable from p_available_at (NULL:
+-- now) on. singleton_key: NULL keeps it, '' clears it. The streak of lapses ends; the job gets a new position. Its
+-- key is free while it is not leased.
+-- Locks: the lease; the job FOR UPDATE, its dependencies FOR KEY SHARE; its key. Errors: 23502, WF001, WF002 lease
+-- lost, WF003 cancelled, WF011 unknown dependency, WF012 cycle, WF020. Wakes workers that offer next_need, if it is
+-- runnable now.
 create or replace function pgwf.reschedule_job(
   p_job_id text,
   p_lease_id text,
@@ -428,8 +430,9 @@ begin
 end
 $$;
 
--- Give a leased job back as it is, for instance after a failure: it is runnable again after p_delay_seconds, and p_error is
--- kept on the job. A cancelled job is archived at once instead. Returns when it is runnable, NULL if it was cancelled.
+-- Give a leased job back as it is, for instance after a failure: it is runnable again after p_delay_seconds, and
+-- p_error is kept on the job. A cancelled job is archived at once instead. Returns when it is runnable, NULL if it
+-- was cancelled.
 -- Locks: the lease; the job FOR UPDATE; its key; waiters of a cancelled job. Errors: 23502, WF001, WF002, WF020.
 -- Wakes workers that offer its need, if it is runnable now.
 create or replace function pgwf.release_job(

@@ -119,8 +119,8 @@ begin
 end
 $$;
 
--- Complete a leased job: it moves to the archive, the jobs that wait for it wait for one less, its key is free. Allowed on
--- a cancelled job. Returns true.
+-- Complete a leased job: it moves to the archive, the jobs that wait for it wait for one less, its key is free.
+-- Allowed on a cancelled job. Returns true.
 -- Locks: the lease; the job FOR UPDATE; its waiters; its key. Errors: 23502, WF002 lease lost, WF020.
 -- Wakes workers for waiters that became runnable, for the next job of its key, and for a free slot of a limited need.
 create or replace function pgwf.complete_job(p_job_id text, p_lease_id text, p_worker_id text)
@@ -148,8 +148,9 @@ end
 $$;
 
 -- Complete many leased jobs in one call. Answers one row per job in order: status 'ok', 'lease_lost', 'invalid',
--- 'duplicate', 'busy'. Waits at most 100 ms for a row (55P03: repeat with p_busy_ok, which leaves out, as 'busy', jobs whose
--- row, waiters or key others have locked). Locks and wake-ups as complete_job. Errors: 23502, WF020, WF021.
+-- 'duplicate', 'busy'. Waits at most 100 ms for a row (55P03: repeat with p_busy_ok, which leaves out, as 'busy',
+-- jobs whose row, waiters or key others have locked). Locks and wake-ups as complete_job. Errors: 23502, WF020,
+-- WF021.
 create or replace function pgwf.complete_jobs(
   p_worker_id text,
   p_job_ids text[],

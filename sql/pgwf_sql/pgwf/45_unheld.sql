@@ -1,7 +1,7 @@
 -- Calls on jobs that nobody holds.
 
--- Finds a job by id, ends its lease if that is past its time, and locks its row FOR UPDATE; refuses unless it could be
--- leased but for crash concern and expiry. Whether it is leased shows in _catch.
+-- Finds a job by id, ends its lease if that is past its time, and locks its row FOR UPDATE; refuses unless it could
+-- be leased but for crash concern and expiry. Whether it is leased shows in _catch.
 create or replace function pgwf._lock_unheld(p_job_id text, p_worker_id text, p_now timestamptz, p_verb text)
 returns pgwf.job
 language plpgsql
@@ -64,8 +64,9 @@ end
 $$;
 
 -- Change a job that nobody holds (READY, CRASH_CONCERN or EXPIRED) as reschedule_job changes a leased one.
--- Locks: the job FOR UPDATE, its dependencies FOR KEY SHARE; its key. Errors: 23502, WF001, WF003 cancelled, WF004 unknown,
--- WF005 any other status, WF010 finished, WF011 unknown dependency, WF012 cycle, WF020. Wakes workers that offer next_need.
+-- Locks: the job FOR UPDATE, its dependencies FOR KEY SHARE; its key. Errors: 23502, WF001, WF003 cancelled, WF004
+-- unknown, WF005 any other status, WF010 finished, WF011 unknown dependency, WF012 cycle, WF020. Wakes workers that
+-- offer next_need.
 create or replace function pgwf.reschedule_unheld_job(
   p_job_id text,
   p_worker_id text,
@@ -110,7 +111,8 @@ begin
     array[v_n], array['ok'], array[p_next_need], array[p_singleton_key], array[p_available_at], v_ords, v_wait_for,
     p_worker_id, v_now);
   perform pgwf._rewrite(
-    array[v_n], array['ok'], array[p_next_need], array[p_singleton_key], array[p_available_at], v_ords, v_wait_for, v_now);
+    array[v_n], array['ok'], array[p_next_need], array[p_singleton_key], array[p_available_at], v_ords, v_wait_for,
+    v_now);
   perform pgwf._place(array[v_n], v_now);
   return query
   select j.job_id, j.need, pgwf._remaining(j.n, j.wait_for), j.singleton_key, j.available_at
@@ -120,8 +122,8 @@ end
 $$;
 
 -- Complete a job that nobody holds (READY, CRASH_CONCERN or EXPIRED) in one call. Returns true.
--- Locks: the job FOR UPDATE; its waiters; its key. Errors: 23502, WF003 cancelled, WF004 unknown, WF005 any other status,
--- WF010 finished, WF020. Wakes workers for waiters that became runnable and for the next job of its key.
+-- Locks: the job FOR UPDATE; its waiters; its key. Errors: 23502, WF003 cancelled, WF004 unknown, WF005 any other
+-- status, WF010 finished, WF020. Wakes workers for waiters that became runnable and for the next job of its key.
 create or replace function pgwf.complete_unheld_job(p_job_id text, p_worker_id text)
 returns boolean
 language plpgsql
@@ -145,8 +147,9 @@ begin
 end
 $$;
 
--- Sleeping jobs become available now; leased, runnable and cancelled jobs are left alone. Answers one row per job in order:
--- status 'woken', 'unchanged', 'finished', 'unknown'. Locks: the job rows FOR UPDATE, in n order. Errors: 23502, WF020.
+-- Sleeping jobs become available now; leased, runnable and cancelled jobs are left alone. Answers one row per job in
+-- order: status 'woken', 'unchanged', 'finished', 'unknown'. Locks: the job rows FOR UPDATE, in n order. Errors:
+-- 23502, WF020.
 -- Wakes workers for what became runnable.
 create or replace function pgwf.wake_jobs(p_worker_id text, p_job_ids text[])
 returns table (ord int, job_id text, status text)
@@ -186,9 +189,9 @@ begin
 end
 $$;
 
--- Give a job another priority: 1 is most urgent, 4 least. A runnable job draws a new position; a leased job keeps its lease
--- and has the priority when it comes back. Locks: the job FOR UPDATE; its key. Errors: 23502, WF001, WF003 cancelled,
--- WF004 unknown, WF010 finished, WF020. Wakes workers that offer its need, if it is runnable.
+-- Give a job another priority: 1 is most urgent, 4 least. A runnable job draws a new position; a leased job keeps its
+-- lease and has the priority when it comes back. Locks: the job FOR UPDATE; its key. Errors: 23502, WF001, WF003
+-- cancelled, WF004 unknown, WF010 finished, WF020. Wakes workers that offer its need, if it is runnable.
 create or replace function pgwf.set_priority(p_job_id text, p_worker_id text, p_priority int)
 returns void
 language plpgsql

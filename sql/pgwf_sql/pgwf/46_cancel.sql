@@ -1,11 +1,10 @@
 -- Cancellation: a job is marked, and archived once nobody holds it.
 
--- Mark a job for cancellation. It is never leased again, and unless it is leased, its waiters are released at once. A live
--- lease goes on: its holder may still complete the job, but neither extend nor reschedule it. A second call changes
--- nothing. Returns who cancelled it and when.
--- Locks: the job FOR UPDATE; its key; its waiters by try (the next sweep releases a busy one).
--- Errors: 23502, WF004 unknown, WF010 finished, WF020. Wakes workers for waiters that became runnable and for the next
--- job of its key.
+-- Mark a job for cancellation. It is never leased again, and unless it is leased, its waiters are released at once. A
+-- live lease goes on: its holder may still complete the job, but neither extend nor reschedule it. A second call
+-- changes nothing. Returns who cancelled it and when.
+-- Locks: the job FOR UPDATE; its key; its waiters by try (the next sweep releases a busy one). Errors: 23502, WF004
+-- unknown, WF010 finished, WF020. Wakes workers for waiters that became runnable and for the next job of its key.
 create or replace function pgwf.cancel_job(p_job_id text, p_worker_id text, p_reason text default null)
 returns table (job_id text, cancelled_at timestamptz, cancelled_by text, cancel_reason text)
 language plpgsql
@@ -57,8 +56,8 @@ begin
 end
 $$;
 
--- Archives cancelled jobs without a live lease, oldest first, and releases who still waits for them. The caller holds L0.
--- Waits for no row: a job or waiter that somebody has locked stays for the next time.
+-- Archives cancelled jobs without a live lease, oldest first, and releases who still waits for them. The caller holds
+-- L0. Waits for no row: a job or waiter that somebody has locked stays for the next time.
 create or replace function pgwf._archive_cancelled(p_worker_id text, p_limit int, p_now timestamptz)
 returns int
 language plpgsql
@@ -99,9 +98,10 @@ begin
 end
 $$;
 
--- Archive up to p_limit cancelled jobs that nobody holds, and release who waits for them. Returns how many. Jobs whose row
--- or waiters are locked by others stay for the next time. Sweeps do this too; nobody has to call it.
--- Locks: waits for a running sweep, then for nothing. Errors: 23502, WF001, WF020. Wakes workers for released waiters.
+-- Archive up to p_limit cancelled jobs that nobody holds, and release who waits for them. Returns how many. Jobs
+-- whose row or waiters are locked by others stay for the next time. Sweeps do this too; nobody has to call it.
+-- Locks: waits for a running sweep, then for nothing. Errors: 23502, WF001, WF020. Wakes workers for released
+-- waiters.
 create or replace function pgwf.archive_cancelled_jobs(p_worker_id text, p_limit int default 100)
 returns int
 language plpgsql

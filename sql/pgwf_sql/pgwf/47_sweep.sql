@@ -29,8 +29,9 @@ begin
 end
 $$;
 
--- Ends those of these leases that are past their time: the job counts a lapse, unless a person held it, and is placed,
--- or shelved once its streak exceeds the threshold. Skips what others have locked. Returns the jobs whose lease ended.
+-- Ends those of these leases that are past their time: the job counts a lapse, unless a person held it, and is
+-- placed, or shelved once its streak exceeds the threshold. Skips what others have locked. Returns the jobs whose
+-- lease ended.
 create or replace function pgwf._lapse(p_n bigint[], p_worker_id text, p_now timestamptz)
 returns bigint[]
 language plpgsql
@@ -107,8 +108,8 @@ begin
 end
 $$;
 
--- Reads the lease table whole. It is small, unless somebody holds a snapshot and dead rows stay: then a scan of its pages
--- is made about one tenth of the time at most.
+-- Reads the lease table whole. It is small, unless somebody holds a snapshot and dead rows stay: then a scan of its
+-- pages is made about one tenth of the time at most.
 create or replace function pgwf._sweep_leases(p_worker_id text, p_limit int, p_now timestamptz)
 returns int
 language plpgsql
@@ -159,8 +160,9 @@ begin
 end
 $$;
 
--- Archives expired jobs: those somebody waits for at once, the others after expired_grace, during which an operator may
--- still complete or reschedule them. When many of these lie around, they are looked through a tenth of the time at most.
+-- Archives expired jobs: those somebody waits for at once, the others after expired_grace, during which an operator
+-- may still complete or reschedule them. When many of these lie around, they are looked through a tenth of the time
+-- at most.
 create or replace function pgwf._archive_expired(p_worker_id text, p_limit int, p_now timestamptz)
 returns int
 language plpgsql
@@ -211,8 +213,8 @@ begin
 end
 $$;
 
--- As _catch, for many expired jobs and without waiting. Returns those that are still expired and stand nowhere now. The
--- caller holds their rows FOR UPDATE.
+-- As _catch, for many expired jobs and without waiting. Returns those that are still expired and stand nowhere now.
+-- The caller holds their rows FOR UPDATE.
 create or replace function pgwf._try_catch(p_n bigint[], p_now timestamptz)
 returns bigint[]
 language plpgsql
@@ -287,8 +289,8 @@ begin
 end
 $$;
 
--- Do what time has made due: end lapsed leases, promote timers, archive cancelled and expired jobs, release who waits for
--- them; at most p_limit jobs of each kind. Returns how many jobs it moved, 0 when another sweep is running.
+-- Do what time has made due: end lapsed leases, promote timers, archive cancelled and expired jobs, release who waits
+-- for them; at most p_limit jobs of each kind. Returns how many jobs it moved, 0 when another sweep is running.
 -- Locks: only by try, never waits. Errors: 23502, WF001, WF020. Wakes workers for what became runnable.
 create or replace function pgwf.sweep(p_worker_id text, p_limit int default 500)
 returns int
@@ -326,9 +328,9 @@ begin
 end
 $$;
 
--- When a worker with these capabilities should look again although nobody wakes it: the first due timer, the first end of a
--- lease, the next token of a limited need (now, if such a need has work and room). NULL: nothing is in sight.
--- Locks nothing.
+-- When a worker with these capabilities should look again although nobody wakes it: the first due timer, the first
+-- end of a lease, the next token of a limited need (now, if such a need has work and room). NULL: nothing is in
+-- sight. Locks nothing.
 create or replace function pgwf.next_wakeup(p_worker_caps text[])
 returns timestamptz
 language plpgsql

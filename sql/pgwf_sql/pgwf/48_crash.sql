@@ -1,6 +1,7 @@
 -- Crash concern: a job whose leases keep lapsing is shelved until a person looks at it.
 
--- Set how many leases in a row may lapse before a job becomes CRASH_CONCERN, and decide anew for every job that has lapses.
+-- Set how many leases in a row may lapse before a job becomes CRASH_CONCERN, and decide anew for every job that has
+-- lapses.
 -- Locks: waits for calls that are ending leases, then the rows of jobs with lapses. Errors: WF001, WF020.
 -- Wakes workers for jobs that became runnable.
 create or replace function pgwf.set_crash_concern_threshold(p_threshold int)
@@ -41,8 +42,8 @@ begin
 end
 $$;
 
--- Declare the cause of a job's lapses remedied: its streak starts at 0 again, its lifetime count stays. A CRASH_CONCERN job
--- is READY again. Returns the streak before.
+-- Declare the cause of a job's lapses remedied: its streak starts at 0 again, its lifetime count stays. A
+-- CRASH_CONCERN job is READY again. Returns the streak before.
 -- Locks: the job FOR UPDATE. Errors: 23502, WF003 cancelled, WF004 unknown, WF010 finished, WF020.
 -- Wakes workers that offer its need, if it became runnable.
 create or replace function pgwf.clear_crash_concern(p_job_id text, p_worker_id text, p_reason text default null)

@@ -32,10 +32,11 @@ begin
 end
 $$;
 
--- Limit how much of a need runs at once (p_max_active leases) and how often one starts (p_rate per second, up to p_burst at
--- once, at least 1); NULL: no such limit. Leases that exist count from now on and are left alone. Leases by lease_job are
--- not limited and do not count.
--- Locks: the need's settings row, then its leases in n order. Errors: 23502, WF001, WF020. Wakes workers that offer it.
+-- Limit how much of a need runs at once (p_max_active leases) and how often one starts (p_rate per second, up to
+-- p_burst at once, at least 1); NULL: no such limit. Leases that exist count from now on and are left alone. Leases
+-- by lease_job are not limited and do not count.
+-- Locks: the need's settings row, then its leases in n order. Errors: 23502, WF001, WF020. Wakes workers that offer
+-- it.
 create or replace function pgwf.limit_need(
   p_need text,
   p_worker_id text,
@@ -72,7 +73,8 @@ begin
     and l.capped <> (p_max_active is not null);
   perform pgwf._wake_needs(array[p_need]);
   perform pgwf._trace_need(
-    'limit_need', p_need, p_worker_id, jsonb_build_object('max_active', p_max_active, 'rate', p_rate, 'burst', v_burst));
+    'limit_need', p_need, p_worker_id,
+    jsonb_build_object('max_active', p_max_active, 'rate', p_rate, 'burst', v_burst));
 end
 $$;
 

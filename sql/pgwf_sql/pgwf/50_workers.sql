@@ -1,6 +1,8 @@
--- Workers that are there. Nothing in leasing depends on these rows: they tell people who serves what, and workers to drain.
+-- Workers that are there. Nothing in leasing depends on these rows: they tell people who serves what, and workers to
+-- drain.
 
--- Say that a worker is alive and what it offers. Returns whether it should drain: finish its leases and take no new ones.
+-- Say that a worker is alive and what it offers. Returns whether it should drain: finish its leases and take no new
+-- ones.
 -- Locks: the worker's row. Errors: 23502, WF001, WF020.
 create or replace function pgwf.worker_heartbeat(
   p_worker_id text,
@@ -42,8 +44,8 @@ begin
 end
 $$;
 
--- Ask a worker to drain, or with p_draining false to go on. It learns so from its next heartbeat. Returns false when no
--- such worker has been heard of. Locks: the worker's row. Errors: 23502, WF020.
+-- Ask a worker to drain, or with p_draining false to go on. It learns so from its next heartbeat. Returns false when
+-- no such worker has been heard of. Locks: the worker's row. Errors: 23502, WF020.
 create or replace function pgwf.drain_worker(p_worker_id text, p_draining boolean default true)
 returns boolean
 language plpgsql

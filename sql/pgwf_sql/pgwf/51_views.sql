@@ -1,6 +1,7 @@
--- What may be selected. A live job's status follows from its row and its lease alone, so that one snapshot gives every job
--- exactly one status. The clock is read once per statement; reading it for each row would let it move between rows.
--- Sub-selects instead of helper functions: a view reads tables with its owner's rights, a function with the reader's.
+-- What may be selected. A live job's status follows from its row and its lease alone, so that one snapshot gives
+-- every job exactly one status. The clock is read once per statement; reading it for each row would let it move
+-- between rows. Sub-selects instead of helper functions: a view reads tables with its owner's rights, a function with
+-- the reader's.
 
 create or replace view pgwf.jobs_with_status as
 with clock as materialized (

@@ -1,9 +1,9 @@
--- Plans of the hot functions are pinned, in this one place. A session caches a plan when it first needs it, often while
--- the tables are nearly empty: a sequential scan looks best then, and it stays while dead rows pile up behind it (an
--- index marks dead entries and passes them, a sequential or bitmap scan reads them again each time). Generic plans,
--- because planning costs more than running these statements. No JIT: what is switched off counts as infinitely
--- expensive, which would make every statement worth compiling. For the same reason statements reach a table by
--- `n = any (array)` even where a join condition says as much: a hash join planned on an empty table would later read a
+-- Plans of the hot functions are pinned, in this one place. A session caches a plan when it first needs it, often
+-- while the tables are nearly empty: a sequential scan looks best then, and it stays while dead rows pile up behind
+-- it (an index marks dead entries and passes them, a sequential or bitmap scan reads them again each time). Generic
+-- plans, because planning costs more than running these statements. No JIT: what is switched off counts as infinitely
+-- expensive, which would make every statement worth compiling. For the same reason statements reach a table by `n =
+-- any (array)` even where a join condition says as much: a hash join planned on an empty table would later read a
 -- million rows to find ten.
 do $$
 declare

@@ -1,7 +1,7 @@
 -- Partitions of archive and trace: made ahead, dropped when their time has passed.
 
--- Adds a partition that does not exist yet. It is made as a table and then attached, which keeps readers and writers of
--- the other partitions going; the default partition must hold nothing of its range.
+-- Adds a partition that does not exist yet. It is made as a table and then attached, which keeps readers and writers
+-- of the other partitions going; the default partition must hold nothing of its range.
 create or replace function pgwf._add_partition(p_parent text, p_name text, p_from text, p_to text)
 returns void
 language plpgsql
@@ -17,8 +17,8 @@ begin
 end
 $$;
 
--- Adds the partitions that will be needed next: archive for the next 10 million jobs, trace for today and the next two
--- days. A range whose rows are in the default partition already is left out.
+-- Adds the partitions that will be needed next: archive for the next 10 million jobs, trace for today and the next
+-- two days. A range whose rows are in the default partition already is left out.
 create or replace function pgwf._add_partitions(p_now timestamptz)
 returns void
 language plpgsql
@@ -64,7 +64,8 @@ as $$
     and pg_get_expr(c.relpartbound, c.oid) <> 'DEFAULT'
 $$;
 
--- Drops archive partitions that are empty and belong to numbers of the past, and trace partitions older than p_before.
+-- Drops archive partitions that are empty and belong to numbers of the past, and trace partitions older than
+-- p_before.
 create or replace function pgwf._drop_partitions(p_before timestamptz)
 returns void
 language plpgsql
@@ -91,11 +92,11 @@ begin
 end
 $$;
 
--- Forget jobs that finished, and trace rows that were written, longer than p_keep ago: at most p_limit of each, so call
--- again while it returns p_limit or more. An id that is forgotten may be used again. Also makes partitions ahead and drops
--- what is empty; when somebody reads such a table, it is left for the next call. Returns how many rows went.
--- Call it in a transaction of its own. Locks: the rows it forgets; partitioned tables for at most 50 ms of waiting.
--- Errors: 23502, WF001, WF020.
+-- Forget jobs that finished, and trace rows that were written, longer than p_keep ago: at most p_limit of each, so
+-- call again while it returns p_limit or more. An id that is forgotten may be used again. Also makes partitions ahead
+-- and drops what is empty; when somebody reads such a table, it is left for the next call. Returns how many rows
+-- went. Call it in a transaction of its own. Locks: the rows it forgets; partitioned tables for at most 50 ms of
+-- waiting. Errors: 23502, WF001, WF020.
 create or replace function pgwf.retain(p_keep interval, p_limit int default 10000)
 returns int
 language plpgsql
@@ -122,7 +123,9 @@ begin
   delete from pgwf.archive as a using old as o where a.n = o.n;
   get diagnostics v_forgotten = row_count;
   delete from pgwf.trace as t
-  using (select q.event_at, q.trace_id from pgwf.trace_default as q where q.event_at < v_now - p_keep limit p_limit) as old
+  using (
+    select q.event_at, q.trace_id from pgwf.trace_default as q where q.event_at < v_now - p_keep limit p_limit
+  ) as old
   where t.event_at = old.event_at
     and t.trace_id = old.trace_id;
   get diagnostics v_trimmed = row_count;

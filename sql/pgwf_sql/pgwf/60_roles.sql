@@ -1,5 +1,5 @@
--- Roles of the leasing core, on request: psql -f sql/roles.sql, or pgwf migrate --roles. Needs CREATEROLE. Run it again
--- after each upgrade: it hands over new functions and takes back what an upgrade reset.
+-- Roles of the leasing core, on request: psql -f sql/roles.sql, or pgwf migrate --roles. Needs CREATEROLE. Run it
+-- again after each upgrade: it hands over new functions and takes back what an upgrade reset.
 --
 --   pgwf_owner    owns the schema; nobody logs in as it
 --   pgwf_worker   claims, keeps and ends leases
