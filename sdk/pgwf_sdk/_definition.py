@@ -7,6 +7,7 @@ import typing
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Protocol, TypeVar, cast, overload
 
@@ -19,8 +20,6 @@ from pgwf_sdk._retry import RetryPolicy
 from pgwf_sdk._serial import Codec, codec_for
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from pgwf_sdk.replay import AsyncContext, Context
 
 P = ParamSpec("P")
@@ -32,6 +31,20 @@ DEFAULT_RETRY: Final = RetryPolicy()
 
 inside_workflow: Final[ContextVar[str | None]] = ContextVar("pgwf_inside_workflow", default=None)
 """Name of the workflow whose body this thread or task runs; set by the replay, read by `Step.__call__`."""
+
+
+_STEP_OPTION_TYPES: Final[dict[str, type]] = {
+    "need": str,
+    "retry": RetryPolicy,
+    "timeout": timedelta,
+    "total_timeout": timedelta,
+    "heartbeat_timeout": timedelta,
+}
+_OPTION_EXAMPLES: Final[dict[type, str]] = {
+    str: '"gpu"',
+    RetryPolicy: "RetryPolicy(max_attempts=3)",
+    timedelta: "timedelta(seconds=30)",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +65,15 @@ class Step(Generic[P, R_co]):
     total_timeout: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
     at_most_once: bool = False
+
+    def __post_init__(self) -> None:
+        for option, kind in _STEP_OPTION_TYPES.items():
+            value = getattr(self, option)
+            if value is not None and not isinstance(value, kind):
+                raise DefinitionError(
+                    f"step {self.name!r}: {option} is {value!r}; expected a {kind.__name__},"
+                    f" such as {_OPTION_EXAMPLES[kind]}"
+                )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         workflow = inside_workflow.get()

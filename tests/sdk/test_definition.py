@@ -215,3 +215,12 @@ def test_a_step_is_generic_over_its_parameters_and_result() -> None:
     typed: Step[[Order], Order] = charge
 
     assert typed is charge
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("retry", 3), ("timeout", 3), ("total_timeout", 1.5), ("heartbeat_timeout", "5s"), ("need", 7)],
+)
+def test_an_option_of_the_wrong_type_is_refused_where_the_step_is_defined(option: str, value: object) -> None:
+    with pytest.raises(DefinitionError, match=rf"{option} is .*; expected a \w+, such as"):
+        step(**{option: value})(len)  # type: ignore[call-overload]

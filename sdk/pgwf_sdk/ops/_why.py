@@ -146,10 +146,10 @@ def _paused(situation: Situation) -> str:
 
 
 def _blocked(situation: Situation) -> str:
-    report = f" Report: {situation.around.blocked_report}." if situation.around.blocked_report else ""
+    report = f"\n\n{situation.around.blocked_report.strip()}\n" if situation.around.blocked_report else ""
     return (
-        "It is blocked: the deployed code does not replay its journal, or a value in it cannot be read."
-        f"{report} Deploy code that does, then `pgwf resume {situation.run.run_id}`."
+        "It is blocked: the deployed code does not replay its journal, or a value in it cannot be read. Nothing is"
+        f" lost; deploy code that fits, then `pgwf resume {situation.run.run_id}`.{report}"
     )
 
 

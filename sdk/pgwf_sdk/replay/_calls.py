@@ -237,6 +237,8 @@ class HumanCall(PendingCall):
     def settle(self, entry: Entry) -> None:
         if entry.phase == Phase.COMPLETED:
             self.value = self._decision(entry)
+        elif entry.phase == Phase.FAILED:
+            self.error = _failure.rebuild(entry.payload)
         elif self.request.on_expire is not None:
             # Through its bytes, as every other value, so that first run and replay see the same.
             payload, encoding = self.request.codec.encode(self.request.on_expire, subject="on_expire")

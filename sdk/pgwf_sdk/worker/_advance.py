@@ -123,12 +123,16 @@ class ItemAnswer(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A leased run with all a worker needs to go on. `head` may be past the last of `history`: read the rest."""
+    """A leased run with all a worker needs to go on. `head` may be past the last of `history`: read the rest.
+
+    `need` is its home need, `current_need` the one it was claimed by.
+    """
 
     n: int
     run_id: str
     workflow: str
     need: str
+    current_need: str
     build: str | None
     seed: int
     trace: str | None
@@ -258,6 +262,7 @@ def _claim(row: dict[str, Any]) -> Claim:
         run_id=row["run_id"],
         workflow=row["workflow"],
         need=row["need"],
+        current_need=row["current_need"],
         build=row["build"],
         seed=row["seed"],
         trace=row["trace"],

@@ -134,7 +134,7 @@ class Driver:
         if self._is_over:
             return
         step = self._steps.reported(call, number, report, self._batch, may_retry=not self._waits.is_cancelled)
-        if step is not None and step.step.need is not None and not self._port.offers(self.claim.need):
+        if step is not None and step.step.need is not None and self.claim.current_need != self.claim.need:
             # The step is what brought the run here; the rest belongs to its home fleet.
             self.leave("hop")
         self._pump()
@@ -268,17 +268,20 @@ class Driver:
         now = self._port.now()
         if (until is not None and until - now < LINGER) or (delay is not None and delay < LINGER):
             return self._item("keep") if self._batch else None
-        return self._item("park", until=until, delay=delay, wake_after=self._engine.wake_after)
+        # Whatever fleet it is with now, a run that waits goes on at home.
+        return self._item("park", until=until, delay=delay, need=self.claim.need, wake_after=self._engine.wake_after)
 
     def _last_item(self, outcome: Outcome) -> Item:
         match outcome:
             case Blocked(report=report):
+                log.error("run %s is blocked: %s", self.claim.run_id, report.get("text", report))
                 self._batch = Batch()  # The run stays as it was.
                 return self._item("block", note=json.dumps(report, default=str))
             case Completed(payload=payload, encoding=encoding):
                 disposition: Disposition = "complete"
                 phase = Phase.COMPLETED
             case Failed(payload=payload):
+                log.warning("run %s failed: %r", self.claim.run_id, _failure.rebuild(payload))
                 disposition, phase, encoding = "fail", Phase.FAILED, JSON
             case Cancelled(payload=payload):
                 disposition, phase, encoding = "cancel", Phase.CANCELLED, JSON

@@ -115,6 +115,9 @@ class Stepping:
         if isinstance(report, StepReturned):
             batch.drafts.append(draft(call, Phase.COMPLETED, report.payload, report.encoding))
         else:
+            log.warning(
+                "run %s: %s failed in attempt %d, the last one", self._run_id, call.key, number, exc_info=report.error
+            )
             batch.drafts.append(draft(call, Phase.FAILED, report.envelope, ENCODING_JSON))
         if self._noted.pop(call.key, None) is not None:
             batch.attempts.append(AttemptNote(key=call.key, no=number, next_seconds=None, error=None, heartbeat=None))

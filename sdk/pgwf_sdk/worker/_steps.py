@@ -97,24 +97,28 @@ class StepAttempt:
         self._task.cancel()
 
     async def _run(self) -> None:
+        try:
+            report = await self._outcome()
+        except Exception as error:  # noqa: BLE001 - an attempt that says nothing would keep its run waiting for ever
+            report = StepRaised(error, _failure.describe(error), None)
+        if not self._is_dropped:
+            self._report(self.command.id, self.number, report)
+
+    async def _outcome(self) -> StepReturned | StepRaised:
         step = self.command.step
-        started = asyncio.get_running_loop().time()
-        result: StepReport
+        started = self._loop.time()
         try:
             step.check_arguments(self.command.args, dict(self.command.kwargs))
         except TypeError as error:
-            result = StepRaised(error, _failure.describe(error), None)
-        else:
-            try:
-                payload, encoding = await self._bounded(step)
-                result = StepReturned(payload, encoding)
-            except SerialisationError as error:
-                result = StepRaised(error, _failure.describe(error), None)
-            except Exception as error:  # noqa: BLE001 - whatever a step raises is its result
-                spent = self._elapsed + timedelta(seconds=asyncio.get_running_loop().time() - started)
-                result = StepRaised(error, _failure.describe(error), self._pause(step, error, spent))
-        if not self._is_dropped:
-            self._report(self.command.id, self.number, result)
+            return StepRaised(error, _failure.describe(error), None)
+        try:
+            payload, encoding = await self._bounded(step)
+        except SerialisationError as error:
+            return StepRaised(error, _failure.describe(error), None)
+        except Exception as error:  # noqa: BLE001 - whatever a step raises is its result
+            spent = self._elapsed + timedelta(seconds=self._loop.time() - started)
+            return StepRaised(error, _failure.describe(error), self._pause(step, error, spent))
+        return StepReturned(payload, encoding)
 
     async def _bounded(self, step: Step[..., Any]) -> tuple[bytes | None, int]:
         bounds = [bound for bound in (step.timeout, self._left(step)) if bound is not None]

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import psycopg
 
-from pgwf_sql.database import Database, Row, Statement, execute
+from pgwf_sql.database import Database, Row, Statement, execute, read_nothing
 
 log = logging.getLogger("pgwf_sdk.worker")
 
@@ -76,6 +76,10 @@ def _tend(worker_id: str, capabilities: Sequence[str], build: str, slots: int, u
     return Statement("sdk_tend", parameters, read, is_repeatable=True)
 
 
+def _goodbye(worker_id: str) -> Statement[None]:
+    return Statement("sdk_goodbye", {"worker_id": worker_id}, read_nothing, is_repeatable=True)
+
+
 class Tender(threading.Thread):
     """Tends until stopped; faults of the database are waited out."""
 
@@ -128,6 +132,7 @@ class Tender(threading.Thread):
             try:
                 with self._database.connect() as connection:
                     self._tend(connection)
+                    execute(connection, _goodbye(self._worker_id))
             except psycopg.Error as error:
                 log.warning("worker %s: its leases cannot be kept alive just now: %s", self._worker_id, error)
                 self._wait(_RECONNECT_SECONDS)

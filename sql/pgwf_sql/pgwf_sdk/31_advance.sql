@@ -98,7 +98,7 @@ $$;
 -- A job that is no run (somebody submitted it by hand for a need of workflows) is given back for a minute.
 create or replace function pgwf_sdk._claimed(p_worker_id text, p_worker_caps text[], p_slots int, p_lease_seconds double precision, p_now timestamptz)
 returns table (
-  n bigint, run_id text, workflow text, need text, build text, seed bigint, trace text, deadline timestamptz,
+  n bigint, run_id text, workflow text, need text, current_need text, build text, seed bigint, trace text, deadline timestamptz,
   lease_id uuid, lease_no bigint, streak int, head bigint, calls int[], kinds smallint[], phases smallint[], scopes text[], names text[],
   occurrences int[], payloads bytea[], encodings smallint[], times timestamptz[])
 language plpgsql volatile
@@ -122,7 +122,7 @@ begin
   end if;
 
   return query
-  select r.n, r.run_id, r.workflow, r.need, r.build, r.seed, r.trace, r.deadline, c.lease_id, c.lease_no, j.streak,
+  select r.n, r.run_id, r.workflow, r.need, j.need, r.build, r.seed, r.trace, r.deadline, c.lease_id, c.lease_no, j.streak,
     pgwf_journal._head(r.n), e.calls, e.kinds, e.phases, e.scopes, e.names, e.occurrences, e.payloads, e.encodings, e.times
   from unnest(v_n, v_lease_ids, v_lease_nos) with ordinality c(n, lease_id, lease_no, ord)
   join pgwf_sdk.run r on r.n = c.n
@@ -141,7 +141,7 @@ $$;
 -- children, opens and closes its tasks, takes consumed rows out of its inbox, and does what its disposition says:
 --   keep      the lease goes on
 --   park      the lease is given back until p_until or p_delay_seconds from now, whichever comes first; NULL in both:
---             until it is woken.  p_wake_after children have to end before one of them wakes it
+--             until it is woken. p_needs is what the run needs then (NULL: as now).  p_wake_after children have to end before one of them wakes it
 --   hop       given back at once with need p_needs
 --   release   given back for p_delay_seconds (NULL: at once) with a note why; needs no p_expected_seqs without entries
 --   complete, fail, cancel    the run ends; its last entry is the terminal one
@@ -174,7 +174,7 @@ create or replace function pgwf_sdk.advance(
   p_tasks jsonb default '[]', p_attempts jsonb default '[]',
   p_worker_caps text[] default '{}', p_slots int default 0, p_lease_seconds double precision default 15
 ) returns table (
-  item int, n bigint, status text, now_at timestamptz, run_id text, workflow text, need text, build text, seed bigint, trace text,
+  item int, n bigint, status text, now_at timestamptz, run_id text, workflow text, need text, current_need text, build text, seed bigint, trace text,
   deadline timestamptz, lease_id uuid, lease_no bigint, streak int, head bigint, calls int[], kinds smallint[], phases smallint[], scopes text[],
   names text[], occurrences int[], payloads bytea[], encodings smallint[], times timestamptz[], inbox jsonb, attempts jsonb, taken text[])
 language plpgsql volatile
@@ -222,7 +222,7 @@ begin
       p_entry_occurrences, p_entry_payloads, p_entry_encodings, p_entry_codes, p_child_items, p_child_keys, p_child_run_ids,
       p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_consumed_items, p_consumed_ids, p_tasks, p_attempts) s;
     return query
-    select a.ord::int, a.n, a.status, v_now, null::text, null::text, null::text, null::text, null::bigint, null::text, null::timestamptz,
+    select a.ord::int, a.n, a.status, v_now, null::text, null::text, null::text, null::text, null::text, null::bigint, null::text, null::timestamptz,
       null::uuid, null::bigint, null::int, null::bigint, null::int[], null::smallint[], null::smallint[], null::text[], null::text[],
       null::int[], null::bytea[], null::smallint[], null::timestamptz[],
       case when a.status in ('unread', 'undecided') then pgwf_sdk._inbox(a.n, a.seen) end, null::jsonb,
@@ -233,7 +233,7 @@ begin
 
   if p_slots > 0 then
     return query
-    select null::int, c.n, 'claimed', v_now, c.run_id, c.workflow, c.need, c.build, c.seed, c.trace, c.deadline, c.lease_id, c.lease_no, c.streak,
+    select null::int, c.n, 'claimed', v_now, c.run_id, c.workflow, c.need, c.current_need, c.build, c.seed, c.trace, c.deadline, c.lease_id, c.lease_no, c.streak,
       c.head, c.calls, c.kinds, c.phases, c.scopes, c.names, c.occurrences, c.payloads, c.encodings, c.times,
       pgwf_sdk._inbox(c.n, 0),
       (select jsonb_agg(jsonb_build_object(

@@ -123,7 +123,7 @@ begin
   update pgwf_sdk.run r set status = 'blocked' from blocked b where r.n = b.n;
 
   select array_agg(a.n order by a.ord),
-    array_agg(case when a.disposition = 'hop' then a.need end order by a.ord),
+    array_agg(case when a.disposition in ('hop', 'park') then a.need end order by a.ord),
     array_agg(case a.disposition
       when 'hop' then p_now
       when 'block' then 'infinity'

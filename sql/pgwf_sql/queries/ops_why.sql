@@ -4,7 +4,7 @@ select
   j.last_error,
   coalesce(c.recorded_at, i.received_at) as cancel_at,
   coalesce(c.by, i.name) as cancel_by,
-  (select l.report::text from pgwf_sdk.blocked l where l.n = b.n) as blocked_report,
+  (select coalesce(l.report ->> 'text', l.report::text) from pgwf_sdk.blocked l where l.n = b.n) as blocked_report,
   (select count(*) from pgwf.worker w
     where j.need = any (w.capabilities) and not w.draining
       and w.heartbeat_at > pgwf._now() - make_interval(secs => %(live_seconds)s))::int as live_workers,

@@ -227,6 +227,27 @@ def test_a_step_with_a_need_takes_the_run_to_a_worker_that_offers_it_and_back(
     assert len({lease for _, lease in leases}) == 3
 
 
+@workflow
+def visiting(ctx: Context) -> str:
+    scored = ctx.step(score, 1)
+    ctx.wait_signal("go", bool)
+    return scored
+
+
+def test_a_run_goes_home_after_its_visit_also_from_a_worker_that_knows_it(
+    client: Client, start_worker: StartWorker
+) -> None:
+    gpu = start_worker(visiting, capabilities=["gpu"])
+    run = client.start(visiting())
+    wait_until(lambda: client.get(run.run_id).status() == "waiting", "the run has been at the gpu")
+    gpu.stop()
+
+    start_worker(visiting)
+    client.signal(run.run_id, "go", True)
+
+    assert run.result(timeout=SOON).startswith("scored 1")
+
+
 class Flaky:
     def __init__(self, failures: int) -> None:
         self.failures = failures

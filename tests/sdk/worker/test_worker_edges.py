@@ -13,6 +13,7 @@ from pgwf_sdk import (
     ChildFailedError,
     Client,
     Context,
+    DefinitionError,
     RetryPolicy,
     RunCancelledError,
     RunConflictError,
@@ -425,3 +426,18 @@ def test_a_step_that_falls_silent_has_timed_out_and_one_that_reports_has_not(
 
     assert client.start(listening(6)).result(timeout=SOON) == "talked"
     assert "was silent for 0:00:01" in client.start(listening(0)).result(timeout=SOON)
+
+
+def test_a_question_that_cannot_be_asked_is_an_error_where_it_is_asked(
+    client: Client, start_worker: StartWorker
+) -> None:
+    @workflow
+    def asking(ctx: Context) -> str:
+        try:
+            return ctx.human("sure", "?", str, need="boss").value
+        except DefinitionError as error:
+            return str(error)
+
+    start_worker(asking)
+
+    assert "expected one that begins with 'human.'" in client.start(asking()).result(timeout=SOON)
