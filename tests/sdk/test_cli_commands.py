@@ -126,6 +126,34 @@ def test_a_wrong_start_says_what_is_wrong_and_starts_nothing(
     assert ops.list_runs(db).runs == ()
 
 
+@pytest.mark.parametrize("reference", ["shop.py", "shops/checkout"])
+def test_a_file_without_its_workflow_is_no_workflow(pgwf: Pgwf, db: Conn, reference: str) -> None:
+    said = pgwf("start", reference, "-P", "a=1")
+
+    assert said.code == 2
+    assert f"{reference!r} is a file" in said.err
+    assert f"expected MODULE:WORKFLOW, such as {reference}:checkout" in said.err
+    assert ops.list_runs(db).runs == ()
+
+
+def test_a_start_says_when_no_worker_offers_what_the_run_needs(pgwf: Pgwf) -> None:
+    known = pgwf("start", f"{SHOP}:doubling", "-P", "number=1", "--id", "order-1")
+    unknown = pgwf("start", "nosuch")
+    routed = pgwf("start", "doubling", "-P", "number:=1", "--need", "gpu")
+
+    assert (known.code, known.out) == (0, "order-1\n")
+    assert "no live worker offers 'doubling'" in known.err
+    assert f"start one: pgwf worker run {SHOP}\n" in known.err
+    assert "check the name 'nosuch', or start one: pgwf worker run MODULE\n" in unknown.err
+    assert "pgwf worker run MODULE --capability gpu\n" in routed.err
+
+
+def test_a_start_is_silent_about_workers_when_there_is_one(pgwf: Pgwf, db: Conn, worker: Running) -> None:
+    wait_until(lambda: ops.list_workers(db), "the worker is known")
+
+    assert "no live worker" not in pgwf("start", f"{SHOP}:delivering").err
+
+
 @pytest.mark.usefixtures("worker")
 def test_the_exit_code_says_how_a_run_ended(pgwf: Pgwf) -> None:
     failed = pgwf("start", "failing", "-P", "number:=3", "--id", "failing-1", "--wait")

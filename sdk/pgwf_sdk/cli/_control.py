@@ -1,5 +1,6 @@
 """Acting on runs: `pgwf start`, `signal`, `cancel`, `terminate`, `pause`, `resume` and `retry`."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
@@ -48,6 +49,7 @@ def start(
     With MODULE:WORKFLOW the arguments are checked against the function before anything is started; with the bare name
     of a workflow nothing of it need be installed here, and the worker checks them.
     """
+    _require_workflow_name(workflow)
     args, kwargs = _arguments(parameters, input_)
     patience = ops.parse_duration(timeout) if timeout is not None else None
     if ":" in workflow:
@@ -61,6 +63,7 @@ def start(
             session().client, workflow, payload, run_id=started_id, need=need, priority=priority, by=session().user
         )
     talk(f"started run {started_id}" if is_new else f"run {started_id} had been started with this input before")
+    _warn_without_worker(started_id, workflow)
     if wait or patience is not None:
         wait_until_over(started_id, patience)
         return print_result(started_id)
@@ -133,6 +136,29 @@ def _retry(run_id: str, _reason: str | None) -> str:
     retried_id = session().client.retry(run_id, by=session().user).run_id
     click.echo(printable(retried_id))
     return f"goes on as {retried_id}"
+
+
+def _require_workflow_name(reference: str) -> None:
+    """UsageError when `reference` is a file where a workflow is meant: a run of that name would wait for ever."""
+    if ":" not in reference and (reference.endswith(".py") or os.sep in reference):
+        raise click.UsageError(
+            f"{reference!r} is a file, not a workflow; expected MODULE:WORKFLOW, such as {reference}:checkout,"
+            " or the bare name of a workflow"
+        )
+
+
+def _warn_without_worker(run_id: str, reference: str) -> None:
+    """Say so when the run would wait for a worker that is not there."""
+    need = ops.unoffered_need(session().client, run_id)
+    if need is None:
+        return
+    module, colon, name = reference.rpartition(":")
+    offers = "" if need == name else f" --capability {need}"
+    check = "" if colon else f"check the name {name!r}, or "
+    talk(
+        f"no live worker offers {need!r}, so the run waits for one; "
+        f"{check}start one: pgwf worker run {module or 'MODULE'}{offers}"
+    )
 
 
 def _ids(run_ids: Sequence[str]) -> list[str]:

@@ -21,6 +21,7 @@ from pgwf_sdk.ops._queries import (
     list_workers,
     read_journal,
     timeline,
+    unoffered_need,
     why_not_running,
 )
 from pgwf_sdk.ops._rows import (
@@ -102,5 +103,6 @@ __all__ = [
     "start_from_json",
     "time_scale",
     "timeline",
+    "unoffered_need",
     "why_not_running",
 ]

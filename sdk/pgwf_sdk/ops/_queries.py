@@ -105,6 +105,16 @@ def why_not_running(source: Source, run_id: str) -> str:
         )
 
 
+def unoffered_need(source: Source, run_id: str) -> str | None:
+    """What the run is ready for and no live worker offers; None when a worker will come, or none is needed now."""
+    with borrowed(source) as connection:
+        summary = _run(connection, run_id)
+        if summary.status != "ready":
+            return None
+        around = execute(connection, _statements.circumstances_statement(summary.n))
+    return (summary.current_need or summary.need) if around is not None and around.live_workers == 0 else None
+
+
 def list_tasks(
     source: Source,
     *,
