@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 from pgwf_sdk._errors import ContextError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextvars import Token
-    from uuid import UUID
 
 __all__ = ["StepContext", "current_step", "enter_step", "leave_step"]
 
@@ -18,29 +18,36 @@ __all__ = ["StepContext", "current_step", "enter_step", "leave_step"]
 class StepContext:
     """One attempt of one step. The worker sets the three flags from its own thread while the step runs.
 
+    `call` names the call in its run, of all runs; the idempotency key is derived from it.
+
     `attempt` counts from 1. `idempotency_key` is the same in every attempt of this call and differs between calls, so a
     provider that drops repeats by key never acts twice. `last_heartbeat` is what the attempt before this one reported
     last. `cancelled`: the run was asked to stop; `draining`: this worker stops soon; `lease_lost`: the run is somebody
     else's by now and whatever this attempt returns is discarded.
     """
 
-    __slots__ = ("_beat", "attempt", "cancelled", "draining", "idempotency_key", "last_heartbeat", "lease_lost")
+    __slots__ = ("_beat", "_call", "attempt", "cancelled", "draining", "last_heartbeat", "lease_lost")
 
     def __init__(
         self,
         *,
         attempt: int,
-        idempotency_key: UUID,
+        call: str,
         last_heartbeat: Any = None,
         beat: Callable[[Any], None] | None = None,
     ) -> None:
         self.attempt = attempt
-        self.idempotency_key = idempotency_key
+        self._call = call
         self.last_heartbeat = last_heartbeat
         self.cancelled = False
         self.draining = False
         self.lease_lost = False
         self._beat = beat
+
+    @property
+    def idempotency_key(self) -> UUID:
+        """The same for all attempts of this call, and no other's."""
+        return uuid5(NAMESPACE_OID, f"pgwf:{self._call}")
 
     def heartbeat(self, details: object = None) -> None:
         """Say that the step is alive, and what a next attempt should know. Cheap: it is written only now and then."""

@@ -7,7 +7,6 @@ from datetime import timedelta
 from functools import partial, wraps
 from random import Random
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -198,7 +197,7 @@ def test_a_policy_without_sense_is_refused(mistake: dict[str, Any]) -> None:
 
 def test_a_step_can_ask_about_its_attempt_only_while_it_runs() -> None:
     beats: list[Any] = []
-    attempt = StepContext(attempt=2, idempotency_key=uuid4(), beat=beats.append)
+    attempt = StepContext(attempt=2, call="order-1/step:x#1", beat=beats.append)
     with pytest.raises(ContextError):
         current_step()
 

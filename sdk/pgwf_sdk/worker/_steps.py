@@ -11,7 +11,6 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
-from uuid import NAMESPACE_OID, uuid5
 
 from pgwf_sdk import _failure, _serial
 from pgwf_sdk._definition import Step
@@ -74,7 +73,7 @@ class StepAttempt:
         self.number = number
         self.context = StepContext(
             attempt=number,
-            idempotency_key=uuid5(NAMESPACE_OID, f"pgwf:{run_id}{command.id.key}"),
+            call=f"{run_id}{command.id.key}",
             last_heartbeat=None if last_heartbeat is None else _serial.decode(last_heartbeat.encode(), _TAGGED),
             beat=self._beat,
         )
@@ -107,10 +106,6 @@ class StepAttempt:
     async def _outcome(self) -> StepReturned | StepRaised:
         step = self.command.step
         started = self._loop.time()
-        try:
-            step.check_arguments(self.command.args, dict(self.command.kwargs))
-        except TypeError as error:
-            return StepRaised(error, _failure.describe(error), None)
         try:
             payload, encoding = await self._bounded(step)
         except SerialisationError as error:

@@ -157,6 +157,9 @@ class Waits:
 
     def resolve(self, now: datetime) -> Resolution:
         """Resolve what the inbox and the time `now` allow; resolved waits are closed."""
+        resolution = Resolution()
+        if not self._waits and not self._inbox and self._deadline is None:
+            return resolution
         found: list[tuple[datetime, int, Wait, InboxRow | None]] = []
         by_key = {row.name: row for row in self._inbox.values() if row.kind in (Kind.CHILD, Kind.HUMAN)}
         signals = self._signals()
@@ -169,7 +172,6 @@ class Waits:
                 found.append((row.received_at, order, wait, row))
             elif ends_at is not None and ends_at <= now:
                 found.append((ends_at, order, wait, None))
-        resolution = Resolution()
         self._hear_of_cancel(now, resolution)
         for _, _, wait, row in sorted(found, key=lambda one: one[:2]):
             self._settle(wait, row, resolution)

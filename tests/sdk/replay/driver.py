@@ -11,7 +11,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
@@ -218,7 +217,7 @@ class Driver:
                 raise AssertionError(command)
 
     def _ran(self, key: str, step: Step[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        token = enter_step(StepContext(attempt=1, idempotency_key=uuid5(NAMESPACE_OID, key)))
+        token = enter_step(StepContext(attempt=1, call=key))
         try:
             result = step.fn(*args, **kwargs)
             return asyncio.run(result) if step.is_async else result
