@@ -123,6 +123,36 @@ def test_an_id_that_is_taken_by_something_else_is_a_conflict(client: Client, cal
         client.start(call, run_id="order-17")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((checkout,), "client.start(checkout(…)), where checkout takes (order: str, cents: int = 0)"),
+        ((checkout, "17"), "found the workflow checkout with its arguments beside it"),
+        (("receipt for 17",), "found 'receipt for 17', a str; expected the call of a workflow"),
+    ],
+)
+def test_a_start_of_what_is_no_call_is_refused_with_the_call_to_make(
+    client: Client, dsn: str, arguments: Any, said: str
+) -> None:
+    async def start_async() -> None:
+        async with AsyncClient(dsn) as other:
+            await other.start(*arguments)
+
+    with pytest.raises(TypeError, match=re.escape(said)):
+        client.start(*arguments)
+    with pytest.raises(TypeError, match=re.escape(said)):
+        asyncio.run(start_async())
+    assert client.list() == ()
+
+
+def test_a_number_is_no_timeout(client: Client) -> None:
+    run = client.start(checkout("17"), run_id="order-17")
+    seconds: Any = 3
+
+    with pytest.raises(TypeError, match=r"run order-17: result\(timeout=…\): found 3; expected a timedelta"):
+        run.result(timeout=seconds)
+
+
 def test_a_start_on_a_connection_of_the_caller_is_undone_with_its_transaction(
     client: Client, db: psycopg.Connection[Any]
 ) -> None:

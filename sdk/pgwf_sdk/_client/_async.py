@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Never, Self, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection
@@ -13,6 +13,7 @@ from psycopg import AsyncConnection
 from pgwf_sdk._client import _calls
 from pgwf_sdk._client._identity import client_name, listener_name, new_run_id
 from pgwf_sdk._definition import Call, Workflow
+from pgwf_sdk._misuse import check_call
 from pgwf_sdk._telemetry import Telemetry
 from pgwf_sdk.ops._rows import RunSummary, TaskSummary
 from pgwf_sql.database import CONNECTIONS_MAX, AsyncDatabase, AsyncListener
@@ -52,7 +53,7 @@ class AsyncClient:
         self,
         call: Call[R],
         /,
-        *,
+        *excess: Never,
         run_id: str | None = None,
         start_at: datetime | None = None,
         deadline: datetime | None = None,
@@ -66,6 +67,7 @@ class AsyncClient:
         cancels it; both need a time zone. `priority` goes from 1 (most urgent) to 4. With `connection` the run begins
         to exist when that connection's transaction commits, and not at all if it rolls back.
         """
+        check_call(call, excess, used="client.start")
         run_id = new_run_id() if run_id is None else run_id
         with self.telemetry.starting(call.workflow.name, run_id) as starting:
             statement = _calls.start(

@@ -21,6 +21,7 @@ from pgwf_sdk._errors import (
     RunNotFoundError,
     RunTerminatedError,
 )
+from pgwf_sdk._misuse import check_timedelta
 from pgwf_sdk.ops._filters import RunFilter
 from pgwf_sdk.ops._rows import FINAL_STATUSES, STATUSES, RunSummary, TaskSummary
 from pgwf_sdk.ops._statements import run_statement, runs_statement, tasks_statement
@@ -191,6 +192,7 @@ def tasks(
 
 def claim_task(task_id: str, *, by: str, duration: timedelta) -> Statement[datetime]:
     """Take a task for `duration`; taking one's own again begins the time anew."""
+    check_timedelta(duration, used=f"claim of task {task_id}, duration=…")
     parameters = {"task_id": task_id, "by": by, "seconds": duration.total_seconds()}
     return Statement("sdk_claim_task", parameters, read_value, is_repeatable=True)
 
@@ -222,6 +224,8 @@ class Patience:
     """How long a wait for a run's end goes on: polls from 1 s growing to 5 s, until the timeout (None: for ever)."""
 
     def __init__(self, run_id: str, timeout: timedelta | None) -> None:
+        if timeout is not None:
+            check_timedelta(timeout, used=f"run {run_id}: result(timeout=…)")
         self._run_id = run_id
         self._timeout = timeout
         self._end = math.inf if timeout is None else time.monotonic() + timeout.total_seconds()

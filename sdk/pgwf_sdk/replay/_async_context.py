@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Never, ParamSpec, TypeVar, overload
 
 from typing_extensions import TypeForm
 
@@ -164,15 +164,15 @@ class AsyncContext(ContextCore):
             )
         )  # fmt: skip
 
-    def call(self, call: Call[R], /, *, run_id: str | None = None) -> Coroutine[None, None, R]:
+    def call(self, call: Call[R], /, *excess: Never, run_id: str | None = None) -> Coroutine[None, None, R]:
         """Run a workflow as a child and wait for what it returns. ChildFailedError: it did not complete."""
         self._check()
-        return self._future(self._open_child(call, run_id, is_spawned=False))
+        return self._future(self._open_child(call, excess, run_id, is_spawned=False))
 
-    def spawn(self, call: Call[R], /, *, run_id: str | None = None) -> AsyncChild[R]:
+    def spawn(self, call: Call[R], /, *excess: Never, run_id: str | None = None) -> AsyncChild[R]:
         """Start a workflow as a child and go on; the child is started before this run can end. Not awaited."""
         self._check()
-        return AsyncChild(self._open_child(call, run_id, is_spawned=True), self._loop)
+        return AsyncChild(self._open_child(call, excess, run_id, is_spawned=True), self._loop)
 
     def side_effect(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, R]:
         """Call a quick function here, record what it returns, and return that in every replay. Not for slow work."""

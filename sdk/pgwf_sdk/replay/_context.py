@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, TypeVar, overload
 
 from typing_extensions import TypeForm
 
@@ -174,16 +174,16 @@ class Context(ContextCore):
         )  # fmt: skip
         return decided
 
-    def call(self, call: Call[R], /, *, run_id: str | None = None) -> R:
+    def call(self, call: Call[R], /, *excess: Never, run_id: str | None = None) -> R:
         """Run a workflow as a child and wait for what it returns. ChildFailedError: it did not complete."""
         self._check()
-        result: R = self._wait(self._open_child(call, run_id, is_spawned=False))
+        result: R = self._wait(self._open_child(call, excess, run_id, is_spawned=False))
         return result
 
-    def spawn(self, call: Call[R], /, *, run_id: str | None = None) -> Child[R]:
+    def spawn(self, call: Call[R], /, *excess: Never, run_id: str | None = None) -> Child[R]:
         """Start a workflow as a child and go on; the child is started before this run can end."""
         self._check()
-        return Child(self._open_child(call, run_id, is_spawned=True), self._fibers)
+        return Child(self._open_child(call, excess, run_id, is_spawned=True), self._fibers)
 
     def side_effect(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a quick function here, record what it returns, and return that in every replay. Not for slow work."""

@@ -11,7 +11,8 @@ from uuid import UUID
 
 from pgwf_sdk import _failure
 from pgwf_sdk._definition import Call, Step, Workflow, as_step
-from pgwf_sdk._errors import ContextError, DefinitionError
+from pgwf_sdk._errors import ContextError
+from pgwf_sdk._misuse import check_call, check_timedelta
 from pgwf_sdk._names import check_name
 from pgwf_sdk._serial import codec_for
 from pgwf_sdk.replay._calls import (
@@ -179,11 +180,10 @@ class ContextCore(ABC):
             check_name(name, "ctx.wait_signal")
         return call
 
-    def _open_child(self, call: Call[Any], run_id: str | None, *, is_spawned: bool) -> ChildCall:
-        if not isinstance(call, Call):  # pyright: ignore[reportUnnecessaryIsInstance] - what untyped callers get wrong
-            raise DefinitionError(
-                f"{call!r} is no call of a workflow; expected one with its arguments: ctx.call(checkout(order))"
-            )
+    def _open_child(
+        self, call: Call[Any], excess: tuple[object, ...], run_id: str | None, *, is_spawned: bool
+    ) -> ChildCall:
+        check_call(call, excess, used="ctx.spawn" if is_spawned else "ctx.call")
         pending = ChildCall(self._scope, call, run_id, is_spawned=is_spawned)
         self._machine.open(pending)
         if is_spawned:
@@ -261,7 +261,6 @@ def checked_items(items: Iterable[T], max_concurrency: int | None) -> list[T]:
 
 
 def _check_duration(duration: timedelta, subject: str) -> None:
-    if not isinstance(duration, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance] - a number lacks a unit
-        raise TypeError(f"{subject}: found {duration!r}; expected a timedelta, such as timedelta(seconds=5)")
+    check_timedelta(duration, used=subject)
     if duration > DURATION_MAX:
         raise ValueError(f"{subject}: {duration} is longer than ten years, which looks like a mistake in the unit")

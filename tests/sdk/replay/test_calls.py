@@ -332,15 +332,24 @@ def test_the_result_of_a_spawned_child_can_be_waited_for_later_and_by_several() 
     assert Driver(program()).run() == Driver(async_program()).run() == Completed(b'["c","c","c"]', 1)
 
 
-def test_call_refuses_a_workflow_without_its_arguments() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((child,), "ctx.call: found the workflow child with no arguments"),
+        ((child, 1), "ctx.call: found the workflow child with its arguments beside it"),
+        ((child(Order("c")), 1), "found 1 more after the call of child; expected the arguments of the workflow inside"),
+        ((charge,), "found the step charge; expected the call of a workflow, such as ctx.call(checkout(order))"),
+    ],
+)
+def test_call_refuses_what_is_no_call_of_a_workflow(arguments: Any, said: str) -> None:
     @workflow
     def program(ctx: Context) -> None:
-        ctx.call(child)  # type: ignore[arg-type]  # pyright: ignore
+        ctx.call(*arguments)
 
     outcome = Driver(program()).run()
 
     assert isinstance(outcome, Failed)
-    assert b"expected one with its arguments" in outcome.payload
+    assert said in outcome.payload.decode()
 
 
 def test_a_decision_has_value_person_and_time() -> None:
