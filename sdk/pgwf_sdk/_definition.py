@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Protocol, Ty
 import msgspec
 from typing_extensions import ParamSpec
 
-from pgwf_sdk._errors import ContextError, DefinitionError, UndecodableError
+from pgwf_sdk._errors import ContextError, DefinitionError, SerialisationError, UndecodableError
 from pgwf_sdk._names import check_name, name_of
 from pgwf_sdk._retry import RetryPolicy
 from pgwf_sdk._serial import Codec, codec_for
@@ -192,12 +192,19 @@ class Workflow(Generic[P, R_co]):
         TypeError: the arguments do not fit. SerialisationError: one cannot be stored, and which.
         """
         self.bind(args, kwargs)
-        encoded = {
-            "args": [msgspec.Raw(self._codec_at(i).embed(value, subject=f"args[{i}]")) for i, value in enumerate(args)],
-            "kwargs": {
-                name: msgspec.Raw(self._codec_named(name).embed(value, subject=name)) for name, value in kwargs.items()
-            },
-        }
+        try:
+            encoded = {
+                "args": [
+                    msgspec.Raw(self._codec_at(i).embed(value, subject=self._name_at(i)))
+                    for i, value in enumerate(args)
+                ],
+                "kwargs": {
+                    name: msgspec.Raw(self._codec_named(name).embed(value, subject=name))
+                    for name, value in kwargs.items()
+                },
+            }
+        except SerialisationError as error:
+            raise SerialisationError(f"workflow {self.name!r}: argument {error}", path=error.path) from None
         return msgspec.json.encode(encoded)
 
     def decode_call(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -222,6 +229,14 @@ class Workflow(Generic[P, R_co]):
     def _codecs(self) -> dict[str, Codec]:
         hints = _annotations(self.fn)
         return {name: codec_for(hints.get(name)) for name in self.signature.parameters}
+
+    def _name_at(self, index: int) -> str:
+        for position, parameter in enumerate(self.signature.parameters.values()):
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                return f"{parameter.name}[{index - position}]"
+            if position == index:
+                return parameter.name
+        return f"args[{index}]"
 
     def _codec_at(self, index: int) -> Codec:
         for position, parameter in enumerate(self.signature.parameters.values()):

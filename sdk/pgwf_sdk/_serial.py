@@ -144,6 +144,8 @@ class Codec:
             return payload if bool(self._decoder.decode(payload) == value) else None
         except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError, AttributeError):
             return None
+        except SerialisationError:  # It has no path: whoever walks the value finds the part again and names it.
+            return None
 
 
 @lru_cache(maxsize=_CODECS_MAX, typed=True)

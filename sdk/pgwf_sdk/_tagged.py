@@ -134,7 +134,10 @@ def _pack_object(value: Any) -> Any:
         return {"$model": _findable(cls), "value": value.model_dump(mode="json")}
     names = _field_names(cls)
     if names is None:
-        raise _UnstorableError(cls.__qualname__)
+        is_promise = hasattr(cls, "__await__")
+        raise _UnstorableError(
+            cls.__qualname__, " It is not the value but a promise of it: await it first." if is_promise else ""
+        )
     fields: dict[str, Any] = {}
     for name in names:
         try:

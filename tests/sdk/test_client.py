@@ -25,6 +25,7 @@ from pgwf_sdk._errors import (
     RunNotFoundError,
     RunNotRetryableError,
     RunTerminatedError,
+    SerialisationError,
     TaskNotFoundError,
 )
 from pgwf_sdk._failure import describe
@@ -143,6 +144,15 @@ def test_a_start_of_what_is_no_call_is_refused_with_the_call_to_make(
     with pytest.raises(TypeError, match=re.escape(said)):
         asyncio.run(start_async())
     assert client.list() == ()
+
+
+def test_a_signal_or_decision_that_cannot_be_stored_is_named_with_its_path(client: Client) -> None:
+    run = client.start(checkout("17"), run_id="order-17")
+
+    with pytest.raises(SerialisationError, match=r"^signal 'paid' to run order-17: value\['by'\]: object cannot be"):
+        run.signal("paid", {"by": object()})
+    with pytest.raises(SerialisationError, match=r"^decision of task t-1: value\[0\]: object cannot be stored"):
+        client.human.decide("t-1", [object()])
 
 
 def test_a_number_is_no_timeout(client: Client) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial, wraps
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +18,7 @@ from pgwf_sdk import (
     NonRetryable,
     RetryAfter,
     RetryPolicy,
+    SerialisationError,
     Step,
     StepContext,
     UndecodableError,
@@ -25,7 +26,7 @@ from pgwf_sdk import (
     step,
     workflow,
 )
-from pgwf_sdk._definition import as_step
+from pgwf_sdk._definition import Call, as_step
 from pgwf_sdk._step_context import enter_step, leave_step
 
 
@@ -131,6 +132,31 @@ def test_a_call_comes_back_from_its_bytes() -> None:
     call = checkout(Order("1", {"set": {1}}), 2, 3, fast=True, colour=("a",))
 
     assert checkout.decode_call(call.encode()) == (call.args, call.kwargs)
+
+
+@workflow
+def packing(ctx: Context, order: Order, sizes: list[int], *labels: str, **more: Any) -> None:
+    return None
+
+
+FILE = object()
+
+
+@pytest.mark.parametrize(
+    ("call", "path"),
+    [
+        (packing(cast("Any", FILE), [1]), "order"),
+        (packing(Order("1"), [1, cast("Any", FILE)]), "sizes[1]"),
+        (packing(Order("1"), [], "a", cast("Any", FILE)), "labels[1]"),
+        (packing(Order("1"), sizes=[], extra={"lines": [FILE]}), "extra['lines'][0]"),
+    ],
+)
+def test_an_argument_that_cannot_be_stored_is_named_with_its_path(call: Call[None], path: str) -> None:
+    with pytest.raises(SerialisationError) as refused:
+        call.encode()
+
+    assert refused.value.path == path
+    assert str(refused.value).startswith(f"workflow 'packing': argument {path}: object cannot be stored; expected ")
 
 
 def test_a_call_can_be_written_by_hand_in_another_language() -> None:

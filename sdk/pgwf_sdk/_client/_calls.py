@@ -20,6 +20,7 @@ from pgwf_sdk._errors import (
     RunFailedError,
     RunNotFoundError,
     RunTerminatedError,
+    SerialisationError,
 )
 from pgwf_sdk._misuse import check_timedelta
 from pgwf_sdk.ops._filters import RunFilter
@@ -142,7 +143,7 @@ def ending(run_id: str) -> Statement[Ending]:
 
 def signal(run_id: str, name: str, value: object, *, dedup_id: str | None) -> Statement[bool]:
     """Send a signal; False when one with the same `dedup_id` had been sent before."""
-    payload, encoding = _serial.encode(value, None)
+    payload, encoding = _stored(value, of=f"signal {name!r} to run {run_id}")
     parameters = {
         "run_id": run_id,
         "name": name,
@@ -204,7 +205,9 @@ def release_task(task_id: str, *, by: str) -> Statement[None]:
 
 def decide_task(task_id: str, value: object, *, by: str) -> Statement[None]:
     """Decide a task."""
-    payload, encoding = (_JSON_NULL, ENCODING_JSON) if value is None else _serial.encode(value, None)
+    payload, encoding = (
+        (_JSON_NULL, ENCODING_JSON) if value is None else _stored(value, of=f"decision of task {task_id}")
+    )
     parameters = {"task_id": task_id, "by": by, "payload": payload, "encoding": encoding}
     return Statement("sdk_decide_task", parameters, read_nothing)
 
@@ -284,6 +287,14 @@ def _read_started(rows: Sequence[Row]) -> Started:
 
 def _read_retried(rows: Sequence[Row]) -> Started:
     return Started(**rows[0], created=True)
+
+
+def _stored(value: object, *, of: str) -> tuple[bytes | None, int]:
+    """`value` as (payload, encoding). SerialisationError: it cannot be stored; the message begins with `of`."""
+    try:
+        return _serial.encode(value)
+    except SerialisationError as error:
+        raise SerialisationError(f"{of}: {error}", path=error.path) from None
 
 
 def _require_known(what: str, given: Collection[str], known: Collection[str]) -> None:

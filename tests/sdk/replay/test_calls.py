@@ -192,6 +192,18 @@ def test_a_result_that_cannot_be_stored_fails_the_run_and_names_the_part() -> No
     assert b"result['items'][1]: object cannot be stored" in outcome.payload
 
 
+def test_a_result_that_was_not_awaited_is_told_to_be() -> None:
+    @workflow
+    async def program(ctx: AsyncContext) -> list[Any]:
+        return [ctx.step(charge, Order("1"))]
+
+    outcome = Driver(program()).run()
+
+    assert isinstance(outcome, Failed)
+    assert b"result[0]: CallFuture cannot be stored" in outcome.payload
+    assert b"await it first" in outcome.payload
+
+
 def test_sleep_is_recorded_also_when_there_is_nothing_to_wait_for() -> None:
     @workflow
     def program(ctx: Context) -> None:
