@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -62,5 +63,11 @@ def refunding(ctx: Context, cents: int) -> str:
     return f"{verdict.by} refused: {verdict.value.reason}"
 
 
-WORKFLOWS: list[Workflow[..., Any]] = [doubling, failing, delivering, refunding]
+@workflow
+def rating(ctx: Context) -> int:
+    stars = Annotated[int, Meta(ge=1, le=5)]
+    return ctx.human("rate", "the parcel", stars, need="human.review", expires=timedelta(hours=1)).value
+
+
+WORKFLOWS: list[Workflow[..., Any]] = [doubling, failing, delivering, refunding, rating]
 NUMBER = 7

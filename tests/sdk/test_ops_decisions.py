@@ -65,6 +65,24 @@ def test_each_member_of_a_tagged_union_is_a_variant_with_its_fields() -> None:
 
 
 @pytest.mark.parametrize(
+    ("decision_type", "whole_types"),
+    [
+        (bool, ("boolean",)),
+        (Annotated[int, Meta(ge=1)], ("integer >= 1",)),
+        (int | None, ("integer", "null")),
+        (list[str], ("list of string",)),
+        (dict[str, int], ("object",)),
+        (Colour, ("blue | red",)),
+        (Line, ()),
+        (Approve | Reject, ()),
+        (Approve | None, ("null",)),
+    ],
+)
+def test_what_has_no_fields_is_given_whole(decision_type: Any, whole_types: tuple[str, ...]) -> None:
+    assert form_of(decision_type).whole_types == whole_types
+
+
+@pytest.mark.parametrize(
     ("variant", "given", "decision"),
     [
         ("approve", {"cents": "250"}, Approve(250)),

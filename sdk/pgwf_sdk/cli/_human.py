@@ -84,8 +84,11 @@ def claim(task_id: str, duration: str, name: str | None) -> None:
     """Take a task, so that nobody else decides it meanwhile."""
     task = ops.get_task(session().client, task_id)
     until = session().client.human.claim(task.task_id, by=name or session().user, duration=ops.parse_duration(duration))
-    talk(f"task {task.task_id} is yours until {_when(until)}")
-    write_object("pgwf.task/1", ops.get_task(session().client, task.task_id), text=_description(task), id_=task.task_id)
+    claimed = ops.get_task(session().client, task.task_id)
+    is_capped = claimed.expires_at is not None and claimed.expires_at < until
+    ends = f"{_when(claimed.expires_at)}, when it expires" if is_capped else _when(until)
+    talk(f"task {task.task_id} is yours until {ends}")
+    write_object("pgwf.task/1", claimed, text=_description(claimed), id_=task.task_id)
 
 
 @human.command("release")
@@ -146,9 +149,21 @@ def _chosen(form: ops.DecisionForm, task: ops.TaskSummary, name: str | None) -> 
     if name is not None:
         return name
     if len(form.variants) == 1:
+        if form.whole_types:
+            raise _is_whole(form, task)
         return form.variants[0].name
-    names = ", ".join(variant.name for variant in form.variants)
+    names = ", ".join(variant.name for variant in form.variants if variant.name)
+    if not names:
+        raise _is_whole(form, task)
     raise CliError(f"task {task.task_id}: say how to decide it: one of {names}", ExitCode.USAGE)
+
+
+def _is_whole(form: ops.DecisionForm, task: ops.TaskSummary) -> CliError:
+    return CliError(
+        f"task {task.task_id}: its decision has no fields; give the value with -i, as JSON: "
+        f"{' or '.join(form.whole_types)}",
+        ExitCode.USAGE,
+    )
 
 
 def _description(task: ops.TaskSummary) -> str:
@@ -172,12 +187,18 @@ def _description(task: ops.TaskSummary) -> str:
 
 def _ways(task: ops.TaskSummary) -> list[str]:
     lines = ["", "Decide with:"]
-    for variant in ops.DecisionForm(task.decision_schema or "{}").variants:
+    form = ops.DecisionForm(task.decision_schema or "{}")
+    for variant in form.variants:
+        if not variant.name and form.whole_types:
+            continue
         ordered = sorted(variant.fields, key=lambda field: (not field.is_required, field.name))
         fields = " ".join(f"-P {field.name}=…" if field.is_required else f"[-P {field.name}=…]" for field in ordered)
         lines.append(f"  pgwf human decide {task.task_id} {variant.name} {fields}".rstrip())
         lines += [f"      {variant.help}"] if variant.help else []
         lines += [f"      {field.name}: {field.type}{f' - {field.title}' if field.title else ''}" for field in ordered]
+    if form.whole_types:
+        lines.append(f"  pgwf human decide {task.task_id} -i JSON")
+        lines.append(f"      JSON: {' or '.join(form.whole_types)}")
     return lines
 
 

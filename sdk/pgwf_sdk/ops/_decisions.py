@@ -38,13 +38,22 @@ class Field(Struct, frozen=True, kw_only=True):
 
 
 class Variant(Struct, frozen=True, kw_only=True):
-    """One way to decide. `name` is what a person picks: the tag, or '' where there is nothing to pick."""
+    """One way to decide. `name` is what a person picks: the tag, or '' where there is nothing to pick.
+
+    `type` says in words what it is. One without fields of its own, such as a number, is given whole.
+    """
 
     name: str
+    type: str
     help: str
     fields: tuple[Field, ...]
     tag_field: str | None
     schema: dict[str, Any]
+
+    @property
+    def has_fields(self) -> bool:
+        """False for a plain value."""
+        return self.tag_field is not None or "properties" in self.schema
 
 
 class DecisionForm:
@@ -62,6 +71,14 @@ class DecisionForm:
         known = ", ".join(variant.name for variant in self.variants if variant.name)
         expected = f"expected one of {known}" if known else "it takes none: give the value with -i"
         raise DecisionError("", f"no variant is called {name!r}; {expected}")
+
+    @property
+    def whole_types(self) -> tuple[str, ...]:
+        """In words, what can only be given whole, as JSON: plain values, and objects that no tag tells apart."""
+        is_lone = len(self.variants) == 1
+        return tuple(
+            variant.type for variant in self.variants if not (variant.name or (is_lone and variant.has_fields))
+        )
 
     def build(self, variant: Variant, given: Mapping[str, Any]) -> dict[str, Any]:
         """The decision: the variant with these fields, texts turned into what the schema asks for.
@@ -99,6 +116,7 @@ class DecisionForm:
         required = set(schema.get("required", ()))
         return Variant(
             name=str(name),
+            type=self._words(schema),
             help=str(schema.get("description", "")),
             fields=tuple(
                 Field(
