@@ -22,7 +22,7 @@ from msgspec import Struct
 from pgwf_sdk import Client, Worker, ops
 from pgwf_sdk.cli._app import run_command
 from tests.sdk.cli_shop import WORKFLOWS
-from tests.sdk.sql.hand import start
+from tests.sdk.sql.hand import Hand, start
 from tests.sdk.worker.conftest import Running
 from tests.support import wait_until
 
@@ -218,6 +218,60 @@ def test_a_person_decides_a_task(pgwf: Pgwf, db: Conn) -> None:
     assert pgwf("human", "show", "refund-1/nothing").code == 4
 
 
+@pytest.mark.parametrize(
+    ("status", "next_step"), [("blocked", "`pgwf why order-1`"), ("paused", "`pgwf resume order-1`")]
+)
+def test_the_result_of_a_run_that_is_stuck_says_what_lets_it_go_on(
+    pgwf: Pgwf, db: Conn, status: str, next_step: str
+) -> None:
+    start(db, "order-1")
+    if status == "paused":
+        pgwf("pause", "order-1")
+    else:
+        hand = Hand(db, "w-1", ["python"])
+        hand.say(hand.take().item("block", note='{"text": "it made another call"}'))
+
+    for arguments in ([], ["--wait", "--timeout", "0s"]):
+        said = pgwf("result", "order-1", *arguments)
+
+        assert said.code == 7
+        assert f"run order-1 is {status}" in said.err
+        assert next_step in said.err
+        assert "ask again" not in said.err
+    if status == "blocked":
+        assert pgwf("pause", "order-1").code == 5
+
+
+def test_an_id_that_is_taken_is_told_in_one_sentence(pgwf: Pgwf) -> None:
+    pgwf("start", "doubling", "-P", "number:=1", "--id", "order-1")
+
+    said = pgwf("start", "doubling", "-P", "number:=2", "--id", "order-1")
+
+    assert said.code == 5
+    assert "with another input; ids are never used again; choose one that names this piece of work\n" in said.err
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_task_without_variants_is_decided_as_it_is_shown(pgwf: Pgwf, db: Conn) -> None:
+    pgwf("start", f"{SHOP}:rating", "--id", "rating-1")
+    wait_until(lambda: ops.list_tasks(db), "the task is open")
+    task = pgwf("human", "list", "-o", "ids").out.strip()
+
+    claimed = pgwf("human", "claim", task, "--as", "ann")
+
+    (expires_at,) = (found.expires_at for found in ops.list_tasks(db))
+    assert expires_at is not None
+    assert f"yours until {expires_at:%Y-%m-%d %H:%M} UTC, when it expires\n" in claimed.err
+    assert "state   claimed by ann\n" in claimed.out
+    assert f"pgwf human decide {task} -i JSON\n      JSON: integer >= 1, <= 5\n" in claimed.out
+    without = pgwf("human", "decide", task, "--as", "ann")
+    assert without.code == 2
+    assert "give the value with -i" in without.err
+    assert pgwf("human", "decide", task, "-i", "9", "--as", "ann").code == 6
+    assert pgwf("human", "decide", task, "-i", "4", "--as", "ann").code == 0
+    assert pgwf("result", "rating-1", "--wait").out == "4\n"
+
+
 def test_empty_lists_are_json_too(pgwf: Pgwf) -> None:
     for arguments in (["list"], ["human", "list"], ["worker", "list"], ["needs"]):
         said = pgwf(*arguments, "-o", "json")
@@ -253,14 +307,19 @@ def test_several_runs_are_steered_at_once_and_each_failure_is_told(
 
     assert said.code == 4
     assert "run order-0: paused" in said.err
-    assert "run order-9: no run 'order-9'" in said.err
+    assert "\nno run 'order-9'; " in said.err
     assert [run.status for run in ops.list_runs(db).runs] == ["ready", "paused", "paused"]
     assert "pgwf resume order-0" in pgwf("why", "order-0").out
     monkeypatch.setattr(sys, "stdin", io.StringIO("order-0\norder-1\n"))
     assert pgwf("resume", "-").code == 0
     assert {run.status for run in ops.list_runs(db).runs} == {"ready"}
+    assert "nothing was done: it is ready" in pgwf("resume", "order-0").err
     assert pgwf("terminate", "order-0", "--reason", "test").code == 0
     assert ops.get_run(db, "order-0").status == "terminated"
+    for command, done in (("pause", "paused"), ("resume", "resumed")):
+        late = pgwf(command, "order-0")
+        assert late.code == 5
+        assert f"order-0: it is over (terminated), so it cannot be {done}; nothing was done" in late.err
     retried = pgwf("retry", "order-0")
     assert (retried.code, retried.out) == (0, "order-0~2\n")
     assert pgwf("retry", "order-1").code == 5

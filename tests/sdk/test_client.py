@@ -120,8 +120,9 @@ def test_starting_the_same_run_again_gives_the_run_that_is_there(client: Client)
 def test_an_id_that_is_taken_by_something_else_is_a_conflict(client: Client, call: Any) -> None:
     client.start(checkout("17"), run_id="order-17")
 
-    with pytest.raises(RunConflictError, match="order-17"):
+    with pytest.raises(RunConflictError, match="order-17") as conflict:
         client.start(call, run_id="order-17")
+    assert conflict.value.__suppress_context__
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from pgwf_sdk._misuse import check_timedelta
 from pgwf_sdk.ops._filters import RunFilter
 from pgwf_sdk.ops._rows import FINAL_STATUSES, STATUSES, RunSummary, TaskSummary
 from pgwf_sdk.ops._statements import run_statement, runs_statement, tasks_statement
+from pgwf_sdk.ops._wording import duration_words, stuck_words
 from pgwf_sql.database import Row, Statement, message_of, read_nothing, read_value
 
 R = TypeVar("R")
@@ -230,16 +231,17 @@ class Patience:
         if timeout is not None:
             check_timedelta(timeout, used=f"run {run_id}: result(timeout=…)")
         self._run_id = run_id
-        self._timeout = timeout
+        self._waited_seconds = 0.0 if timeout is None else timeout.total_seconds()
         self._end = math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
         self._pause_seconds = _POLL_SECONDS_MIN
 
     def pause_seconds(self, seen: Ending) -> float:
         """How long to wait at most before looking again. ResultTimeoutError when the time is over."""
         if self._left_seconds() <= 0:
+            goes_on = f"it goes on: ask again later, or see why with `pgwf why {self._run_id}`"
             raise ResultTimeoutError(
-                f"run {self._run_id} is {seen.status} after {self._timeout}, expected it to be over; it goes on: "
-                f"ask again later, or see why with `pgwf show {self._run_id}`",
+                f"run {self._run_id} is {seen.status} after {duration_words(self._waited_seconds)}, expected it to be"
+                f" over; {stuck_words(seen.status, self._run_id) or goes_on}",
                 run_id=self._run_id,
                 status=seen.status,
             )

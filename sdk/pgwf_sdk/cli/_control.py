@@ -19,6 +19,7 @@ from pgwf_sdk.cli._text import printable
 
 if TYPE_CHECKING:
     from pgwf_sdk._definition import Workflow
+    from pgwf_sdk._errors import PgwfError
 
 IDS_MAX = 10_000
 """Ids one command takes from standard input."""
@@ -100,7 +101,7 @@ def _id_command(name: str, doc: str, *, reason: bool, act: Callable[[str, str | 
                 run = ops.get_run(session().client, run_id)
                 talk(f"run {run.run_id}: {act(run.run_id, options.get('reason'))}")
             except PgwfError as error:
-                talk(f"run {run_id}: {error}")
+                talk(str(error))
                 first_failure = first_failure or code_of(error)
         return int(first_failure)
 
@@ -123,13 +124,28 @@ def _terminate(run_id: str, reason: str | None) -> str:
 
 
 def _pause(run_id: str, _reason: str | None) -> str:
-    session().client.pause(run_id, by=session().user)
-    return ops.get_run(session().client, run_id).status
+    answer = session().client.pause(run_id, by=session().user)
+    if answer != "paused":
+        raise _cannot(run_id, answer, "paused")
+    return answer
 
 
 def _resume(run_id: str, _reason: str | None) -> str:
-    session().client.resume(run_id, by=session().user)
-    return ops.get_run(session().client, run_id).status
+    answer = session().client.resume(run_id, by=session().user)
+    if answer in ops.FINAL_STATUSES:
+        raise _cannot(run_id, answer, "resumed")
+    if answer != "resumed":
+        return f"nothing was done: it is {answer}, neither paused nor blocked"
+    return f"resumed; it is {ops.get_run(session().client, run_id).status}"
+
+
+def _cannot(run_id: str, status: str, done: str) -> "PgwfError":
+    """The error for a run that is not in the state to be `done` with."""
+    from pgwf_sdk._errors import RaceError, RunFinishedError
+
+    if status in ops.FINAL_STATUSES:
+        return RunFinishedError(f"run {run_id}: it is over ({status}), so it cannot be {done}; nothing was done")
+    return RaceError(f"run {run_id}: it is {status}, so it cannot be {done}; nothing was done. See `pgwf why {run_id}`")
 
 
 def _retry(run_id: str, _reason: str | None) -> str:

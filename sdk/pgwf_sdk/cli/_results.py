@@ -42,7 +42,9 @@ def print_result(run_id: str) -> int:
     code = _CODE_OF_STATUS.get(ending.status)
     if code is None:
         raise CliError(
-            f"run {run_id} is {ending.status}, so it has no result yet; --wait waits for it", ExitCode.TIMED_OUT
+            f"run {run_id} is {ending.status}, so it has no result yet; "
+            f"{ops.stuck_words(ending.status, run_id) or '--wait waits for it'}",
+            ExitCode.TIMED_OUT,
         )
     if code is ExitCode.OK or session().form != "table":
         write_object("pgwf.result/1", ending, text=printable(ending.payload or "null", keep_layout=True), id_=run_id)

@@ -44,7 +44,7 @@ from pgwf_sdk.ops._timeline_calls import Facts
 from pgwf_sdk.ops._timeline_rows import BUSY_LOOKS, Look, RowState, Segment, Timeline, TimelineRow
 from pgwf_sdk.ops._timescale import Fold, TimeScale, scale_of, time_scale
 from pgwf_sdk.ops._why import COUNT_MAX
-from pgwf_sdk.ops._wording import count_words, duration_words, short_duration_words
+from pgwf_sdk.ops._wording import count_words, duration_words, short_duration_words, stuck_words
 from pgwf_sdk.ops._writes import decide_json, signal_json, start_from_json
 
 __all__ = [
@@ -101,6 +101,7 @@ __all__ = [
     "short_duration_words",
     "signal_json",
     "start_from_json",
+    "stuck_words",
     "time_scale",
     "timeline",
     "unoffered_need",

@@ -35,3 +35,12 @@ def count_words(count: int, noun: str) -> str:
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return f"{count} {noun[:-1]}ies"
     return f"{count} {noun}s"
+
+
+def stuck_words(status: str, run_id: str) -> str | None:
+    """What ends the wait of a run that does not go on by itself; None for any other status."""
+    if status == "paused":
+        return f"it goes on after `pgwf resume {run_id}`"
+    if status in {"blocked", "crash_concern"}:
+        return f"it does not go on until somebody acts: `pgwf why {run_id}` says what to do"
+    return None

@@ -90,4 +90,4 @@ def _write(source: Source, statement: Statement[T]) -> T:
         kind = ERROR_BY_SQLSTATE.get(error.sqlstate or "")
         if kind is None:
             raise
-        raise kind(message_of(error)) from error
+        raise kind(message_of(error)) from None

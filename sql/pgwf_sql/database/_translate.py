@@ -10,15 +10,21 @@ Translate = Callable[[psycopg.Error], Exception]
 
 
 def raise_translated(error: psycopg.Error, translate: Translate) -> NoReturn:
-    """Raise what `translate` makes of `error`, with the database's error as its cause."""
+    """Raise what `translate` makes of `error`.
+
+    An error of the room's own says it all: the database's, which only repeats it, is not shown with it.
+    """
     translated = translate(error)
     if translated is error:
         raise error
-    raise translated from error
+    raise translated from None
 
 
 def message_of(error: psycopg.Error) -> str:
     """What the database said: its message, then its hint as the next step."""
     message = error.diag.message_primary or str(error)
     hint = error.diag.message_hint
-    return f"{message}; {hint}" if hint else message
+    if not hint:
+        return message
+    is_word = hint[:1].isupper() and hint[1:2].islower()  # "SQL …" and the like stay as they are.
+    return f"{message}; {hint[0].lower() + hint[1:] if is_word else hint}".removesuffix(".")
