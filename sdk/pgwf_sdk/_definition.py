@@ -65,6 +65,7 @@ class Step(Generic[P, R_co]):
     total_timeout: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
     at_most_once: bool = False
+    is_transaction: bool = False
 
     def __post_init__(self) -> None:
         for option, kind in _STEP_OPTION_TYPES.items():
@@ -136,8 +137,9 @@ class Step(Generic[P, R_co]):
     def check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """TypeError: the arguments do not fit, which no retry would mend."""
         if self.signature is not None:
+            leading = (None,) if self.is_transaction else ()
             try:
-                self.signature.bind(*args, **kwargs)
+                self.signature.bind(*leading, *args, **kwargs)
             except TypeError as error:
                 raise TypeError(f"step {self.name!r}: {error}; expected {self.name}{self.signature}") from None
 

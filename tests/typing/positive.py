@@ -8,6 +8,7 @@ from functools import partial
 from typing import Literal, assert_type
 
 import msgspec
+from psycopg import AsyncConnection, Connection
 
 from pgwf_sdk import (
     AsyncChild,
@@ -69,6 +70,14 @@ async def aplain(a: int) -> bytes:
     return bytes(a)
 
 
+def insert(conn: Connection, n: int) -> int:
+    return n if conn.closed else 0
+
+
+async def ainsert(conn: AsyncConnection, n: int) -> int:
+    return n if conn.closed else 0
+
+
 @workflow(need="python")
 def checkout(ctx: Context, order: Order, *, fast: bool = False) -> Receipt:
     receipt = ctx.step(charge, order)
@@ -82,6 +91,8 @@ def checkout(ctx: Context, order: Order, *, fast: bool = False) -> Receipt:
     assert_type(ctx.step(partial(plain, 1)), bytes)
     assert_type(ctx.step(lambda: 1), int)
     assert_type(ctx.step(score.options(need="gpu2", name="s2"), receipt), float)
+    assert_type(ctx.transaction(insert, 1), int)
+    assert_type(ctx.transaction(ainsert, 1), int)
     verdict = ctx.human(
         "review",
         receipt,
@@ -158,6 +169,7 @@ async def refund(ctx: AsyncContext, order: Order) -> int:
     assert_type(await ctx.wait_signal("d2", Order | None), Order | None)
     assert_type(ctx.spawn(checkout(order)), AsyncChild[Receipt])
     assert_type(await ctx.spawn(checkout(order)).result(), Receipt)
+    assert_type(await ctx.transaction(ainsert, 1), int)
     assert_type(await ctx.side_effect(plain, 1), bytes)
     assert_type(await ctx.parallel(lambda c: c.step(charge, order), lambda c: c.step(bare, 1)), tuple[Receipt, str])
     assert_type(await ctx.map(bare, [1]), list[str])

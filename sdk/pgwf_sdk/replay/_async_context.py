@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Generic, Never, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Never, ParamSpec, TypeVar, overload
 
 from typing_extensions import TypeForm
 
@@ -18,6 +18,8 @@ from pgwf_sdk.replay._future import CallFuture
 from pgwf_sdk.replay._human import Decision
 
 if TYPE_CHECKING:
+    from psycopg import AsyncConnection, Connection
+
     from pgwf_sdk.replay._calls import ChildCall, Settled
     from pgwf_sdk.replay._loop import WorkflowLoop
     from pgwf_sdk.replay._machine import Machine
@@ -108,6 +110,26 @@ class AsyncContext(ContextCore):
         """
         self._check()
         return CallFuture(self._open_step(fn, args, kwargs), loop=self._loop)
+
+    @overload
+    def transaction(
+        self,
+        fn: Callable[Concatenate[AsyncConnection, P], Coroutine[Any, Any, R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Coroutine[None, None, R]: ...
+    @overload
+    def transaction(
+        self, fn: Callable[Concatenate[Connection, P], R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[None, None, R]: ...
+    def transaction(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run a step in a transaction of the run's database that commits together with the record of its result.
+
+        The function gets the connection first. What it writes there is done exactly once.
+        """
+        self._check()
+        return self._future(self._open_transaction(fn, args, kwargs))
 
     def sleep(self, duration: timedelta, /) -> Coroutine[None, None, None]:
         """Wait; the run gives its worker back meanwhile. Zero and less wait for nothing but are recorded."""

@@ -64,7 +64,10 @@ class CallId:
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """Run the step and record its result (completed) or its last failure (failed, an error envelope)."""
+    """Run the step and record its result (completed) or its last failure (failed, an error envelope).
+
+    A step with `is_transaction` gets the connection as first argument and commits together with its entry.
+    """
 
     id: CallId
     step: Step[..., Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Never, ParamSpec, TypeVar, overload
 
 from typing_extensions import TypeForm
 
@@ -17,6 +17,8 @@ from pgwf_sdk.replay._fibers import Branches, Fiber, Fibers
 from pgwf_sdk.replay._human import Decision
 
 if TYPE_CHECKING:
+    from psycopg import AsyncConnection, Connection
+
     from pgwf_sdk.replay._calls import ChildCall
     from pgwf_sdk.replay._machine import Machine
     from pgwf_sdk.replay._scope import Scope
@@ -116,6 +118,24 @@ class Context(ContextCore):
         """
         self._check()
         return self._fibers.wait(self._fiber, self._open_step(fn, args, kwargs))
+
+    @overload
+    def transaction(
+        self,
+        fn: Callable[Concatenate[AsyncConnection, P], Coroutine[Any, Any, R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R: ...
+    @overload
+    def transaction(self, fn: Callable[Concatenate[Connection, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def transaction(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run a step in a transaction of the run's database that commits together with the record of its result.
+
+        The function gets the connection first. What it writes there is done exactly once.
+        """
+        self._check()
+        return self._wait(self._open_transaction(fn, args, kwargs))
 
     def sleep(self, duration: timedelta, /) -> None:
         """Wait; the run gives its worker back meanwhile. Zero and less wait for nothing but are recorded."""

@@ -122,10 +122,7 @@ class ContextCore(ABC):
         self._machine.patched(check_name(name, "ctx.deprecate_patch"))
 
     def set_attribute(self, name: str, value: object, /) -> None:
-        """Record a named value in the run's journal, for people and programs that look; the last one of a name counts.
-
-        It is written with the next step or wait, and before the run ends.
-        """
+        """Record a value that people and programs can search runs by; it is written with the next step or wait."""
         self._check()
         call = AttributeCall(self._scope, name, codec_for(None))
         if self._machine.open(call):
@@ -141,6 +138,16 @@ class ContextCore(ABC):
         if self._machine.open(call):
             self._check_arguments(call)
         return call
+
+    def _open_transaction(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> StepCall:
+        key = (fn, "transaction")
+        step = self._machine.steps.get(key)
+        if step is None:
+            plain = self._as_step(fn)
+            step = self._machine.steps[key] = Step(
+                plain.fn, plain.name, plain.need, plain.retry, plain.timeout, plain.total_timeout, is_transaction=True
+            )
+        return self._open_step(step, args, kwargs)
 
     def _check_arguments(self, call: StepCall) -> None:
         try:

@@ -44,7 +44,7 @@ from pgwf_sdk.worker._batch import Batch
 from pgwf_sdk.worker._engine import Engine
 from pgwf_sdk.worker._port import Handle, Port
 from pgwf_sdk.worker._stepping import Stepping
-from pgwf_sdk.worker._steps import StepReport
+from pgwf_sdk.worker._steps import StepCommitted, StepRaised, StepReport
 from pgwf_sdk.worker._waits import Draft, Waits, draft
 
 log = logging.getLogger("pgwf_sdk.worker")
@@ -64,7 +64,7 @@ class Driver:
         self._port = port
         self._head: int | None = claim.head  # None: not known, so nothing more can be appended.
         self._lapsed = claim.streak > 0
-        self._waits = Waits(claim.inbox, deadline=claim.deadline, is_cancelled=_hears_of_cancel(claim.history))
+        self.waits = Waits(claim.inbox, deadline=claim.deadline, is_cancelled=_hears_of_cancel(claim.history))
         self._steps = Stepping(claim, port, self)
         self._batch = Batch()
         self._in_flight: Batch | None = None
@@ -73,16 +73,12 @@ class Driver:
         self._leave_note: str | None = None
         self._leave_delay = timedelta(0)
         self._alarm: Handle | None = None
+        self._turn: str | None = None  # The step that appends in a transaction of its own, as the item in flight.
         self._wants_inbox = False
         self._is_over = False
         self._engine = engine_of(self)
 
     # -- what the worker calls ------------------------------------------------------------------------------------
-
-    @property
-    def inbox_seen(self) -> int:
-        """The last inbox row this activation has read."""
-        return self._waits.inbox_seen
 
     def start(self) -> None:
         """Replay the history and go on."""
@@ -104,14 +100,14 @@ class Driver:
                     self._engine.feed(entries)
             case "unread":
                 self._engine.feed(self._committed(item, answer.now_at))
-                self._waits.arrive(answer.inbox)
+                self.waits.arrive(answer.inbox)
             case "undecided":
-                batch.give_back(self._batch, self._waits)
-                self._waits.arrive(answer.inbox)
+                batch.give_back(self._batch, self.waits)
+                self.waits.arrive(answer.inbox)
             case "child_exists":
                 for key in batch.refuse_children(answer.taken):
-                    self._waits.close(key)
-                batch.give_back(self._batch, self._waits)
+                    self.waits.close(key)
+                batch.give_back(self._batch, self.waits)
             case "fenced":
                 self.lose("another worker has the run")
             case "conflict":
@@ -131,9 +127,15 @@ class Driver:
 
     def step_reported(self, call: CallId, number: int, report: StepReport) -> None:
         """An attempt of a step ended, or said that it is alive."""
+        if isinstance(report, StepCommitted):
+            self._turn = None
+            self.settled(report.item, report.answer)
+            return
         if self._is_over:
             return
-        step = self._steps.reported(call, number, report, self._batch, may_retry=not self._waits.is_cancelled)
+        if isinstance(report, StepRaised) and self._turn == call.key:
+            self._turn = self._in_flight = None  # Its transaction rolled back, with the entry in it.
+        step = self._steps.reported(call, number, report, self._batch, may_retry=not self.waits.is_cancelled)
         if step is not None and step.step.need is not None and self.claim.current_need != self.claim.need:
             # The step is what brought the run here; the rest belongs to its home fleet.
             self.leave("hop")
@@ -196,11 +198,11 @@ class Driver:
                 self._batch.drafts.append(draft(command.id, Phase.COMPLETED, payload, encoding))
             case Abandon(id=call):
                 is_unopened = self._batch.forget(call.key)
-                if self._waits.close(call.key) and call.kind is Kind.HUMAN and not is_unopened:
+                if self.waits.close(call.key) and call.kind is Kind.HUMAN and not is_unopened:
                     self._batch.tasks.append(TaskClosing(key=call.key, close="cancelled"))
                 self._steps.drop(call.key)
             case StartTimer() | AwaitSignal() | StartChild() | OpenHuman():
-                self._waits.open(command)
+                self.waits.open(command)
 
     # -- what is said next ----------------------------------------------------------------------------------------
 
@@ -210,6 +212,8 @@ class Driver:
             return
         if self._outcome is None:
             self._look_around()
+        if self._head is not None and self._give_turn():
+            return
         codes = {one.code for one in self._batch.drafts if one.code is not None}
         numbers = self._port.code_numbers(codes, self._pump) if codes else {}
         if numbers is None:
@@ -229,18 +233,30 @@ class Driver:
         self._in_flight, self._batch = self._batch, Batch()
         self._port.submit(self, item)
 
+    def _give_turn(self) -> bool:
+        """Let a step that commits with its own SQL append next. True when there is one."""
+        batch = Batch()
+        turn = self._steps.next_turn(batch)
+        if turn is None:
+            return False
+        item = self._item("keep")
+        item.entries, item.attempts = [one.entry for one in batch.drafts], batch.attempts
+        self._turn, self._in_flight = item.entries[0].key, batch
+        turn.set_result(item)
+        return True
+
     def _look_around(self) -> None:
         """Take what the inbox and the clock have for the run."""
         now = self._port.now()
-        self._batch.add(self._waits.resolve(now))
+        self._batch.add(self.waits.resolve(now))
         if self._leaving is None:
             self._steps.start_due(now)
-        for wait in self._waits.unopened():
+        for wait in self.waits.unopened():
             try:
                 self._batch.open(self.claim.run_id, wait)
             except UsageError as error:
                 # The code asked for something that cannot be: it hears of it where it asked.
-                self._waits.close(wait.id.key)
+                self.waits.close(wait.id.key)
                 self._batch.drafts.append(draft(wait.id, Phase.FAILED, _failure.describe(error), JSON))
 
     def _next_item(self) -> Item | None:
@@ -263,8 +279,8 @@ class Driver:
         """Nothing of the run can go on here: give it back, unless it is about to go on."""
         if (need := self._steps.next_need) is not None:
             return self._item("hop", need=need)
-        until = _earliest(self._next_instant(), self._waits.earliest_opening())
-        delay = self._waits.shortest_opening()
+        until = _earliest(self._next_instant(), self.waits.earliest_opening())
+        delay = self.waits.shortest_opening()
         now = self._port.now()
         if (until is not None and until - now < LINGER) or (delay is not None and delay < LINGER):
             return self._item("keep") if self._batch else None
@@ -310,7 +326,7 @@ class Driver:
             delay=delay,
             need=need,
             note=note,
-            inbox_seen=self._waits.inbox_seen,
+            inbox_seen=self.waits.inbox_seen,
             wake_after=wake_after,
             lapsed=self._lapsed,
         )
@@ -341,11 +357,13 @@ class Driver:
         self.trace.committed(entries)
         for entry in entries:
             if entry.phase is not Phase.OPENED:
+                if entry.kind is Kind.STEP:
+                    self._steps.committed(entry.key)
                 continue
             if entry.kind is Kind.STEP:
                 self._steps.opened(entry.key)
             else:
-                self._waits.opened(entry)
+                self.waits.opened(entry)
         return entries
 
     def _start_over(self, delay: timedelta = timedelta(0), note: str | None = None) -> None:
@@ -366,7 +384,7 @@ class Driver:
         self._port.released(self, status)
 
     def _next_instant(self) -> datetime | None:
-        return _earliest(self._steps.next_instant, self._waits.next_instant())
+        return _earliest(self._steps.next_instant, self.waits.next_instant())
 
     def _set_alarm(self) -> None:
         if self._alarm is not None:

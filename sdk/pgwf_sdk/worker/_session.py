@@ -28,6 +28,7 @@ from pgwf_sdk.worker._settings import Settings
 from pgwf_sdk.worker._sleeper import Sleeper
 from pgwf_sdk.worker._steps import StepAttempt
 from pgwf_sdk.worker._tender import Held, Kept, Tender
+from pgwf_sdk.worker._transactions import Transactions
 from pgwf_sql.database import AsyncDatabase, Database, Row, Statement
 
 log = logging.getLogger("pgwf_sdk.worker")
@@ -58,6 +59,12 @@ class Session:
         # Operators tell the connections apart by name; the hot one is the one whose round trips and commits count.
         self._hot = AsyncDatabase(_named(settings.dsn, "pgwf worker"), translate=_as_is)
         self._database = AsyncDatabase(_named(settings.dsn, "pgwf worker side"), translate=_as_is)
+        self._transactions = Transactions(
+            Database(_named(settings.dsn, "pgwf worker transactions"), translate=_as_is),
+            self._database,
+            worker_id=settings.worker_id,
+            lease=settings.lease,
+        )
         self._lines = Lines(self._database, build=settings.build, spawn=self._spawn)
         self._flusher = Flusher(
             self._connect,
@@ -114,6 +121,7 @@ class Session:
             await asyncio.gather(flushing, sleeping, return_exceptions=True)
             await asyncio.to_thread(self._tender.stop)
             await self._database.close()
+            await asyncio.to_thread(self._transactions.close)
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._step_pool.shutdown(wait=False, cancel_futures=True)
         log.info("worker %s: stopped", self._settings.worker_id)
@@ -179,7 +187,7 @@ class Session:
     def _leases(self) -> list[Held]:
         with self._held_lock:
             drivers = list(self._held.values())
-        return [Held(driver.claim.n, driver.claim.lease_id, driver.inbox_seen) for driver in drivers]
+        return [Held(driver.claim.n, driver.claim.lease_id, driver.waits.inbox_seen) for driver in drivers]
 
     def _kept(self, kept: Sequence[Kept]) -> None:
         for one in kept:
@@ -280,6 +288,7 @@ class Session:
             elapsed=elapsed,
             trace=driver.trace,
             threads=self._step_pool,
+            transactions=self._transactions,
             last_heartbeat=last_heartbeat,
             report=driver.step_reported,
         )

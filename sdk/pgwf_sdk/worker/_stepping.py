@@ -1,6 +1,8 @@
 """The steps of one activation: which run, which wait for their next attempt, which belong to another fleet."""
 
+import asyncio
 import logging
+from collections import deque
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -10,9 +12,9 @@ from pgwf_sdk import _failure
 from pgwf_sdk._definition import pinned
 from pgwf_sdk._errors import StepInterruptedError
 from pgwf_sdk.replay import CallId, RunStep
-from pgwf_sdk.worker._advance import Attempt, AttemptNote, Claim
+from pgwf_sdk.worker._advance import Attempt, AttemptNote, Claim, Item
 from pgwf_sdk.worker._batch import Batch
-from pgwf_sdk.worker._steps import StepAttempt, StepBeat, StepRaised, StepReport, StepReturned
+from pgwf_sdk.worker._steps import StepAttempt, StepBeat, StepNews, StepRaised, StepReady, StepReturned
 from pgwf_sdk.worker._waits import draft
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class Stepping:
         self._beginning: dict[str, RunStep] = {}
         self._begun = {entry.key for entry in claim.history if entry.kind is Kind.STEP and entry.phase is Phase.OPENED}
         self._noted = dict(claim.attempts)
+        self._ready: deque[tuple[RunStep, StepReady]] = deque()
 
     @property
     def is_idle(self) -> bool:
@@ -89,12 +92,13 @@ class Stepping:
         for key in [key for key, retry in self._retries.items() if retry.next_at <= now]:
             self._start(self._retries.pop(key).command)
 
-    def reported(
-        self, call: CallId, number: int, report: StepReport, batch: Batch, *, may_retry: bool
-    ) -> RunStep | None:
+    def reported(self, call: CallId, number: int, report: StepNews, batch: Batch, *, may_retry: bool) -> RunStep | None:
         """An attempt reported. The step, if that ended it; None if it goes on or nobody waits for it any more."""
         attempt = self._running.get(call.key)
-        if attempt is None:
+        if attempt is None or attempt.number != number:
+            return None
+        if isinstance(report, StepReady):
+            self._ready.append((attempt.command, report))
             return None
         if isinstance(report, StepBeat):
             self._note(call.key, number - 1, timedelta(0), batch, heartbeat=report.details)
@@ -120,8 +124,24 @@ class Stepping:
             )
             batch.drafts.append(draft(call, Phase.FAILED, report.envelope, ENCODING_JSON))
         if self._noted.pop(call.key, None) is not None:
-            batch.attempts.append(AttemptNote(key=call.key, no=number, next_seconds=None, error=None, heartbeat=None))
+            batch.attempts.append(_over(call.key, number))
         return attempt.command
+
+    def next_turn(self, batch: Batch) -> "asyncio.Future[Item] | None":
+        """The next step in a transaction that waits to record its result; what is to be recorded goes into `batch`."""
+        while self._ready:
+            command, report = self._ready.popleft()
+            if command.id.key in self._running and not report.turn.done():
+                batch.drafts.append(draft(command.id, Phase.COMPLETED, report.payload, report.encoding))
+                if command.id.key in self._noted:
+                    batch.attempts.append(_over(command.id.key, self._noted[command.id.key].no))
+                return report.turn
+        return None
+
+    def committed(self, key: str) -> None:
+        """The result of a step is in the journal."""
+        self._running.pop(key, None)
+        self._noted.pop(key, None)
 
     def drop(self, key: str) -> None:
         """Nobody waits for that step any more."""
@@ -181,3 +201,7 @@ class Stepping:
         batch.attempts.append(
             AttemptNote(key=key, no=failed_count, next_seconds=pause.total_seconds(), error=error, heartbeat=heartbeat)
         )
+
+
+def _over(key: str, failed_count: int) -> AttemptNote:
+    return AttemptNote(key=key, no=failed_count, next_seconds=None, error=None, heartbeat=None)

@@ -18,6 +18,8 @@ from pgwf_sdk._errors import SerialisationError, StepTimeoutError
 from pgwf_sdk._step_context import StepContext, enter_step, leave_step
 from pgwf_sdk._telemetry import RunTrace
 from pgwf_sdk.replay import CallId, RunStep
+from pgwf_sdk.worker._advance import Item, ItemAnswer
+from pgwf_sdk.worker._transactions import Transactions
 
 log = logging.getLogger("pgwf_sdk.worker")
 
@@ -51,7 +53,25 @@ class StepBeat:
     details: str
 
 
-StepReport = StepReturned | StepRaised | StepBeat
+@dataclass(frozen=True, slots=True)
+class StepReady:
+    """A step in a transaction has returned and waits for its turn: `turn` takes the item that records the result."""
+
+    payload: bytes | None
+    encoding: int
+    turn: "asyncio.Future[Item]"
+
+
+@dataclass(frozen=True, slots=True)
+class StepCommitted:
+    """A step in a transaction has committed, or was refused with its item."""
+
+    item: Item
+    answer: ItemAnswer
+
+
+StepNews = StepReturned | StepRaised | StepBeat | StepReady
+StepReport = StepNews | StepCommitted
 
 
 class StepAttempt:
@@ -66,6 +86,7 @@ class StepAttempt:
         elapsed: timedelta,
         trace: RunTrace,
         threads: Executor,
+        transactions: Transactions,
         last_heartbeat: str | None,
         report: Callable[[CallId, int, StepReport], None],
     ) -> None:
@@ -80,12 +101,14 @@ class StepAttempt:
         self._elapsed = elapsed
         self._trace = trace
         self._threads = threads
+        self._transactions = transactions
         self._report = report
         self._is_dropped = False
         self._loop = asyncio.get_running_loop()
         self._end_time = math.inf  # of the attempt, on the loop's clock
         self._limit = asyncio.timeout(None)
         self._reported_time = -math.inf
+        self._waited_turn: asyncio.Future[Item] | None = None
         log.debug("run %s: %s: attempt %d starts", run_id, command.id.key, number)
         self._task = self._loop.create_task(self._run(), name=command.id.key)
 
@@ -93,6 +116,7 @@ class StepAttempt:
         """Nobody wants the result any more. An async step is cancelled; a plain one sees it in its `current_step()`."""
         self._is_dropped = True
         self.context.cancelled = True
+        self._give_turn_up()
         self._task.cancel()
 
     async def _run(self) -> None:
@@ -100,22 +124,22 @@ class StepAttempt:
             report = await self._outcome()
         except Exception as error:  # noqa: BLE001 - an attempt that says nothing would keep its run waiting for ever
             report = StepRaised(error, _failure.describe(error), None)
+        self._give_turn_up()
         if not self._is_dropped:
             self._report(self.command.id, self.number, report)
 
-    async def _outcome(self) -> StepReturned | StepRaised:
+    async def _outcome(self) -> StepReturned | StepRaised | StepCommitted:
         step = self.command.step
         started = self._loop.time()
         try:
-            payload, encoding = await self._bounded(step)
+            return await self._bounded(step)
         except SerialisationError as error:
             return StepRaised(error, _failure.describe(error), None)
         except Exception as error:  # noqa: BLE001 - whatever a step raises is its result
             spent = self._elapsed + timedelta(seconds=self._loop.time() - started)
             return StepRaised(error, _failure.describe(error), self._pause(step, error, spent))
-        return StepReturned(payload, encoding)
 
-    async def _bounded(self, step: Step[..., Any]) -> tuple[bytes | None, int]:
+    async def _bounded(self, step: Step[..., Any]) -> StepReturned | StepCommitted:
         bounds = [bound for bound in (step.timeout, self._left(step)) if bound is not None]
         seconds = max(min(bounds).total_seconds(), 0) if bounds else math.inf
         self._end_time = self._loop.time() + seconds
@@ -154,26 +178,37 @@ class StepAttempt:
         until = self._end_time if silence is None else min(self._end_time, self._loop.time() + silence.total_seconds())
         self._limit.reschedule(None if until == math.inf else until)
 
-    async def _call_async(self, step: Step[..., Any]) -> tuple[bytes | None, int]:
+    async def _call_async(self, step: Step[..., Any]) -> StepReturned | StepCommitted:
+        command = self.command
         token = enter_step(self.context)
         try:
-            with self._trace.attempt(self.command.id.key, step.name, self.number):
-                value = await step.fn(*self.command.args, **self.command.kwargs)
-                return step.codec.encode(value, subject="result")
+            with self._trace.attempt(command.id.key, step.name, self.number):
+                if step.is_transaction:
+                    return StepCommitted(
+                        *await self._transactions.run_async(step, command.args, command.kwargs, self._turn)
+                    )
+                value = await step.fn(*command.args, **command.kwargs)
+                return StepReturned(*step.codec.encode(value, subject="result"))
         finally:
             leave_step(token)
 
-    async def _call_on_thread(self, step: Step[..., Any]) -> tuple[bytes | None, int]:
-        def call() -> tuple[bytes | None, int]:
+    async def _call_on_thread(self, step: Step[..., Any]) -> StepReturned | StepCommitted:
+        command = self.command
+
+        def call() -> StepReturned | StepCommitted:
             token = enter_step(self.context)
             try:
-                with self._trace.attempt(self.command.id.key, step.name, self.number):
-                    value = step.fn(*self.command.args, **self.command.kwargs)
-                    return step.codec.encode(value, subject="result")
+                with self._trace.attempt(command.id.key, step.name, self.number):
+                    if step.is_transaction:
+                        return StepCommitted(
+                            *self._transactions.run_on_thread(step, command.args, command.kwargs, self._turn_on_thread)
+                        )
+                    value = step.fn(*command.args, **command.kwargs)
+                    return StepReturned(*step.codec.encode(value, subject="result"))
             finally:
                 leave_step(token)
 
-        future = asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, call)
+        future = self._loop.run_in_executor(self._threads, copy_context().run, call)
         try:
             # A thread cannot be stopped: when time is up, its result goes nowhere.
             return await asyncio.shield(future)
@@ -181,6 +216,21 @@ class StepAttempt:
             if not future.done():
                 self.context.cancelled = True
                 future.add_done_callback(_swallow)
+
+    async def _turn(self, payload: bytes | None, encoding: int) -> Item:
+        if self._is_dropped or self._task.done():
+            raise asyncio.CancelledError
+        self._waited_turn = self._loop.create_future()
+        self._report(self.command.id, self.number, StepReady(payload, encoding, self._waited_turn))
+        return await self._waited_turn
+
+    def _give_turn_up(self) -> None:
+        """A thread that has outlived its attempt must not append any more."""
+        if self._waited_turn is not None:
+            self._waited_turn.cancel()
+
+    def _turn_on_thread(self, payload: bytes | None, encoding: int) -> Item:
+        return asyncio.run_coroutine_threadsafe(self._turn(payload, encoding), self._loop).result()
 
     def _left(self, step: Step[..., Any]) -> timedelta | None:
         return None if step.total_timeout is None else step.total_timeout - self._elapsed

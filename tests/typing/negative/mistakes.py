@@ -23,6 +23,7 @@ def w(ctx: Context, n: int) -> int:
     ctx.call(checkout)                                            # N10 workflow instead of a call
     ctx.call(checkout(1))                                         # N11 wrong argument
     ctx.map(bare, ["x"])                                          # N12 wrong item type
+    ctx.transaction(plain, 1)                                     # N13 no connection parameter
     ctx.sleep(5)                                                  # N14 a number
     r: str = ctx.step(charge, Order("1"))                         # N15 result type
     return n + len(r)
