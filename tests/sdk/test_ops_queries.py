@@ -250,6 +250,23 @@ def test_why_a_run_waits_names_each_wait(db: Conn, clock: Clock, worker: MakeWor
     assert "It looks again in 58m 30s." in why
 
 
+def test_why_a_parent_waits_names_its_child_and_how_far_that_is(db: Conn, clock: Clock, worker: MakeWorker) -> None:
+    hand = worker("w-1", "python")
+    start(db)
+    held = hand.take()
+    opened = entry("ship", kind=Kind.CHILD, phase=Phase.OPENED, payload=None)
+    hand.say(held.item("park", opened, children=[child("order-1/ship#1", need="trucks")]))
+
+    alone = ops.why_not_running(db, "order-1")
+    worker("w-2", "trucks").take()
+    held_by_another = ops.why_not_running(db, "order-1")
+    db.execute("select pgwf_sdk.pause_run('order-1/ship#1', 'ann')")
+
+    assert "child run 'order-1/ship#1', since 0 ms, which is ready, but no live worker offers 'trucks'" in alone
+    assert "which is running on w-2" in held_by_another
+    assert "which is paused (`pgwf why order-1/ship#1`)" in ops.why_not_running(db, "order-1")
+
+
 def test_why_tells_what_a_person_has_to_do(db: Conn, clock: Clock, worker: MakeWorker) -> None:
     hand = worker("w-1", "python")
     start(db)

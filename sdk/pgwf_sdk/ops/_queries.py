@@ -5,12 +5,21 @@ from collections.abc import Iterator, Sequence
 from pgwf_sdk._errors import InvalidArgumentError, RunNotFoundError, TaskNotFoundError
 from pgwf_sdk.ops import _statements
 from pgwf_sdk.ops._filters import RunFilter
-from pgwf_sdk.ops._rows import Ending, JournalEntry, NeedSummary, RunPage, RunSummary, TaskSummary, WorkerSummary
+from pgwf_sdk.ops._rows import (
+    Ending,
+    JournalEntry,
+    NeedSummary,
+    OpenCall,
+    RunPage,
+    RunSummary,
+    TaskSummary,
+    WorkerSummary,
+)
 from pgwf_sdk.ops._source import Connection, Source, borrowed, run
 from pgwf_sdk.ops._timeline import build_timeline
 from pgwf_sdk.ops._timeline_calls import Facts
 from pgwf_sdk.ops._timeline_rows import Timeline
-from pgwf_sdk.ops._why import Situation, why_sentence
+from pgwf_sdk.ops._why import NAMED_CALLS_MAX, ChildOutlook, Situation, why_sentence
 from pgwf_sql.database import execute
 
 ID_PREFIX_CHARACTERS_MIN = 6
@@ -95,12 +104,14 @@ def why_not_running(source: Source, run_id: str) -> str:
         around = execute(connection, _statements.circumstances_statement(summary.n))
         if around is None:
             raise RunNotFoundError(f"run {run_id!r} was removed by retention just now")
+        open_calls = execute(connection, _statements.open_calls_statement(summary.n, limit=_OPEN_CALLS_MAX))
         return why_sentence(
             Situation(
                 run=summary,
                 around=around,
-                open_calls=execute(connection, _statements.open_calls_statement(summary.n, limit=_OPEN_CALLS_MAX)),
+                open_calls=open_calls,
                 open_tasks=_tasks_of_run(connection, summary.n, OPEN_TASK_STATES),
+                children=_children_of_calls(connection, summary.n, open_calls),
             )
         )
 
@@ -165,6 +176,19 @@ def _run(connection: Connection, run_id: str) -> RunSummary:
         found = execute(connection, _statements.run_statement(ids[0])) if ids else None
     if found is None:
         raise RunNotFoundError(f"no run {run_id!r}; `pgwf list id:{run_id[:4]}*` shows those that begin alike")
+    return found
+
+
+def _children_of_calls(connection: Connection, n: int, calls: Sequence[OpenCall]) -> dict[str, ChildOutlook]:
+    """The child runs of the calls that a sentence has room for, by the call's key."""
+    keys = [call.key for call in calls if call.kind == "child"][:NAMED_CALLS_MAX]
+    if not keys:
+        return {}
+    found: dict[str, ChildOutlook] = {}
+    for child in execute(connection, _statements.children_statement(n, parent_keys=keys, limit=len(keys))):
+        around = execute(connection, _statements.circumstances_statement(child.n)) if child.status == "ready" else None
+        live_workers = None if around is None else around.live_workers
+        found[child.parent_key or ""] = ChildOutlook(run=child, live_workers=live_workers)
     return found
 
 

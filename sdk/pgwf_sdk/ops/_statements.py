@@ -80,9 +80,16 @@ def runs_statement(filter_: RunFilter, *, before: int | None, limit: int) -> Sta
     return Statement("ops_runs", parameters, read, is_repeatable=True)
 
 
-def children_statement(n: int, *, limit: int) -> Statement[tuple[RunSummary, ...]]:
-    """The children of run number `n`, oldest first."""
-    return Statement("ops_children", {"n": n, "limit": _limit(limit)}, read_all(RunSummary), is_repeatable=True)
+def children_statement(
+    n: int, *, parent_keys: Sequence[str] | None = None, limit: int
+) -> Statement[tuple[RunSummary, ...]]:
+    """The children of run number `n`, oldest first; with `parent_keys` only those that these calls started."""
+    parameters = {
+        "n": n,
+        "parent_keys": None if parent_keys is None else list(parent_keys),
+        "limit": _limit(limit),
+    }
+    return Statement("ops_children", parameters, read_all(RunSummary), is_repeatable=True)
 
 
 def journal_statement(n: int, *, after_seq: int, limit: int) -> Statement[tuple[JournalEntry, ...]]:

@@ -1,6 +1,6 @@
 """Why a run is not running: a sentence or two that say what it waits for, since when, and what can be done."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 
@@ -12,7 +12,8 @@ from pgwf_sdk.ops._wording import count_words, duration_words
 COUNT_MAX = 1001
 """Counts stop here: whether there are a thousand or a million more changes nothing."""
 
-_NAMED_CALLS_MAX = 3  # More waits than this are counted, not named.
+NAMED_CALLS_MAX = 3
+"""More waits than this are counted, not named."""
 
 
 class Circumstances(Struct, frozen=True, kw_only=True):
@@ -30,13 +31,24 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     ready_with_same_need: int
 
 
+class ChildOutlook(Struct, frozen=True, kw_only=True):
+    """A child run that is waited for, and how many live workers offer what it needs next (None: it needs none now)."""
+
+    run: RunSummary
+    live_workers: int | None
+
+
 class Situation(Struct, frozen=True, kw_only=True):
-    """A run with everything that can keep it from running; `open_calls` and `open_tasks` have no outcome yet."""
+    """A run with everything that can keep it from running; `open_calls` and `open_tasks` have no outcome yet.
+
+    `children` has the child runs of the first open calls, by the key of the call.
+    """
 
     run: RunSummary
     around: Circumstances
     open_calls: Sequence[OpenCall]
     open_tasks: Sequence[TaskSummary]
+    children: Mapping[str, ChildOutlook] = MappingProxyType({})
 
     def since(self, instant: datetime) -> str:
         """How long ago `instant` was."""
@@ -112,7 +124,7 @@ def _waiting(situation: Situation) -> str:
             "It waits for something from outside, such as a signal, without a deadline; the last line of "
             f"`pgwf show {situation.run.run_id} --journal` says how far it has come."
         )
-    named = waits[:_NAMED_CALLS_MAX]
+    named = waits[:NAMED_CALLS_MAX]
     if more := len(waits) - len(named):
         named.append(f"{count_words(more, 'more call')}")
     return f"It waits for {_listed(named)}.{next_look}"
@@ -136,8 +148,24 @@ def _wait_words(call: OpenCall, situation: Situation) -> str:
     if call.kind == "timer":
         return f"a timer set {since} ago"
     if call.kind == "child":
-        return f"child run {call.name!r}, since {since}"
+        child = situation.children.get(call.key)
+        if child is None:
+            return f"child run {call.name!r}, since {since}"
+        return f"child run {child.run.run_id!r}, since {since}, which {_child_words(child)}"
     return f"{call.kind} {call.name!r}, since {since}"
+
+
+def _child_words(child: ChildOutlook) -> str:
+    """How far a child is, one level deep: what it waits for itself is its own answer."""
+    run = child.run
+    if run.status == "ready" and child.live_workers == 0:
+        need = run.current_need or run.need
+        return f"is ready, but no live worker offers {need!r} (start one: `pgwf worker run MODULE`)"
+    if run.status == "running":
+        return f"is running on {run.worker_id}"
+    if run.status == "ready" or run.is_final:
+        return f"is {run.status}"
+    return f"is {run.status} (`pgwf why {run.run_id}`)"
 
 
 def _paused(situation: Situation) -> str:

@@ -22,6 +22,13 @@ select
   r.streak,
   r.attempts,
   (select min(t.event_at) from pgwf.trace t where t.job_id = b.run_id and t.event_type = 'get_work') as first_leased_at
-from (select c.* from pgwf_sdk.run c where c.parent = %(n)s order by c.n limit %(limit)s) b
+from (
+  select c.n, c.run_id, c.parent_key
+  from pgwf_sdk.run c
+  where c.parent = %(n)s
+    and (%(parent_keys)s::text[] is null or c.parent_key = any (%(parent_keys)s::text[]))
+  order by c.n
+  limit %(limit)s
+) b
 cross join lateral (select v.* from pgwf_sdk.runs v where v.n = b.n offset 0) r
 order by b.n
