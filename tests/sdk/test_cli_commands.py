@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -409,53 +408,6 @@ def test_migrate_installs_checks_and_prints(pgwf: Pgwf, db: Conn) -> None:
     assert pgwf("migrate", "--sql", "--check").code == 2
 
 
-def test_the_reader_of_a_pipe_may_leave(dsn: str, db: Conn) -> None:
-    for number in range(200):
-        start(db, f"order-{number}")
-
-    code, err = _piped(dsn, "list", "-n", "200", "-o", "json")
-
-    assert (code, err) == (141, "")
-
-
-def _piped(dsn: str, *arguments: str) -> tuple[int, str]:
-    """Run a command whose stdout is closed before it writes; its exit code and stderr."""
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    with os.fdopen(write_end, "wb") as stdout:
-        done = subprocess.run(
-            [sys.executable, "-m", "pgwf_sdk.cli", *arguments],
-            env={**os.environ, "PGWF_DSN": dsn},
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    return done.returncode, done.stderr
-
-
-def test_a_worker_is_run_by_module_and_drained_by_a_signal(dsn: str, db: Conn) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "pgwf_sdk.cli", "worker", "run", f"{SHOP}:doubling", "--name", "w-7"],
-        env={**os.environ, "PGWF_DSN": dsn},
-        cwd=Path(__file__).parents[2],
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            wait_until(lambda: [row.worker_id for row in ops.list_workers(db)] == ["w-7"], "the worker is known")
-            start(db, "order-1", workflow="doubling", need="doubling", input_=b'{"args":[2],"kwargs":{}}')
-            wait_until(lambda: ops.get_run(db, "order-1").is_final, "the run is over")
-        finally:
-            process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
-
-    assert process.returncode == 0
-    assert "worker w-7 runs doubling" in err
-    assert ops.get_ending(db, "order-1").payload == '"4"'
-
-
 def test_dev_runs_a_database_and_a_worker_and_stops_both(pgwf: Pgwf) -> None:
     home = Path(tempfile.mkdtemp(prefix="pgwf-", dir="/tmp"))  # Short for its socket, and open to the server's account.
     home.chmod(0o755)
@@ -483,23 +435,6 @@ def test_dev_runs_a_database_and_a_worker_and_stops_both(pgwf: Pgwf) -> None:
         assert log.read_text().endswith("stopped; the data is kept\n")
     finally:
         shutil.rmtree(home, ignore_errors=True)
-
-
-PRINT_WHAT_HELP_LOADS = """
-import sys
-from pgwf_sdk.cli._app import run_command
-code = run_command(["--help"])
-print([name for name in ("psycopg", "asyncio", "pgwf_sdk.replay") if name in sys.modules], code, file=sys.stderr)
-"""
-
-
-def test_help_is_quick_because_nothing_is_imported_for_it() -> None:
-    loaded = subprocess.run(
-        [sys.executable, "-c", PRINT_WHAT_HELP_LOADS], capture_output=True, text=True, timeout=60, check=True
-    )
-
-    assert "Usage: pgwf" in loaded.stdout
-    assert loaded.stderr == "[] 0\n"
 
 
 def test_every_command_has_help(pgwf: Pgwf) -> None:
