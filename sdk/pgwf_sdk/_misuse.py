@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, cast
 
 from pgwf_sdk._definition import Call, Step, Workflow
 
@@ -20,10 +19,9 @@ def check_call(found: object, excess: tuple[object, ...], *, used: str) -> None:
             f" where {found.name} takes {found.signature}"
         )
     if isinstance(found, Call):
-        name = cast("Call[Any]", found).workflow.name
         raise TypeError(
-            f"{used}: found {len(excess)} more after the call of {name}; expected the arguments of the"
-            f" workflow inside the call: {used}({name}(…))"
+            f"{used}: found {len(excess)} more after the call; expected the arguments of the workflow inside the call:"
+            f" {used}(checkout(order))"
         )
     what = f"the step {found.name}" if isinstance(found, Step) else f"{found!r}, a {type(found).__name__}"
     raise TypeError(

@@ -135,7 +135,7 @@ def test_a_call_comes_back_from_its_bytes() -> None:
 
 
 @workflow
-def packing(ctx: Context, order: Order, sizes: list[int], *labels: str, **more: Any) -> None:
+def packing(ctx: Context, /, order: Order, sizes: list[int], *labels: str, **more: Any) -> None:
     return None
 
 

@@ -349,7 +349,7 @@ def test_the_result_of_a_spawned_child_can_be_waited_for_later_and_by_several() 
     [
         ((child,), "ctx.call: found the workflow child with no arguments"),
         ((child, 1), "ctx.call: found the workflow child with its arguments beside it"),
-        ((child(Order("c")), 1), "found 1 more after the call of child; expected the arguments of the workflow inside"),
+        ((child(Order("c")), 1), "found 1 more after the call; expected the arguments of the workflow inside"),
         ((charge,), "found the step charge; expected the call of a workflow, such as ctx.call(checkout(order))"),
     ],
 )
