@@ -187,7 +187,7 @@ class _Show:
         if stuck is not None:
             raise DemoError(
                 f"run {stuck.run_id} is in status {stuck.status} and needs a person: "
-                f"DATABASE_URL={shlex.quote(self._dsn)} {PGWF} why {shlex.quote(stuck.run_id)}"
+                f"PGWF_DSN={shlex.quote(self._dsn)} {PGWF} why {shlex.quote(stuck.run_id)}"
             )
 
     def _tell(self, details: RunSummary, children: tuple[RunSummary, ...]) -> None:
@@ -261,7 +261,7 @@ class _Show:
         answer.write_bytes(msgspec.json.format(msgspec.json.encode(review.suggested(dossier))) + b"\n")
         task_id = shlex.quote(task.task_id)
         say(f"\n{task.title}. In another terminal:\n")
-        say(f"  export DATABASE_URL={shlex.quote(self._dsn)}")
+        say(f"  export PGWF_DSN={shlex.quote(self._dsn)}")
         say(f"  {PGWF} human show {task_id}")
         say(f"  {PGWF} human decide {task_id} accept_all -P note='checked by hand'")
         say("\nor edit the suggestions and send them:\n")

@@ -281,7 +281,7 @@ def test_a_person_decides_with_the_command_that_the_demo_prints(start: Callable[
     controller, terminal = pty.openpty()
     try:
         demo = start("--review", terminal=terminal)
-        export = demo.await_line(r"\n  (export DATABASE_URL=.*)")[1]
+        export = demo.await_line(r"\n  (export PGWF_DSN=.*)")[1]
         decide = demo.await_line(r"\n  (\S+ human decide .* accept_all -P .*)")[1]
         decided = subprocess.run(
             ["bash", "-c", f"{export}; {decide}"],
@@ -306,7 +306,7 @@ def test_a_person_may_edit_the_suggestions_and_send_them(start: Callable[..., De
     controller, terminal = pty.openpty()
     try:
         demo = start("--review", terminal=terminal)
-        export = demo.await_line(r"\n  (export DATABASE_URL=.*)")[1]
+        export = demo.await_line(r"\n  (export PGWF_DSN=.*)")[1]
         decide = demo.await_line(r"\n  (\S+ human decide \S+ -i @\S+)")[1]
         answer = tmp_path / "out" / demo.run_id / "decision.json"
         answer.write_text(answer.read_text().replace('"reject"', '"accept"'))
