@@ -121,7 +121,7 @@ def test_without_an_expectation_entries_go_after_whatever_is_last(journal: Journ
 
 
 def test_a_journal_that_was_never_opened_is_an_error_with_the_next_step(journal: Journal) -> None:
-    with pytest.raises(JournalNotFoundError, match="Open it first"):
+    with pytest.raises(JournalNotFoundError, match="open it first"):
         journal.append("order-17", [step("charge")], expected_seq=0)
     with pytest.raises(JournalNotFoundError, match="order-17"):
         journal.head("order-17")
