@@ -93,8 +93,8 @@ begin
 end
 $$;
 
--- Effect: leases up to p_slots runs and answers each with what a worker needs to go on: its journal (up to 1,000
--- entries; head tells whether there are more), its inbox and the failed attempts of its open steps.
+-- Effect: leases up to p_slots runs and answers each with what a worker needs to go on: its journal (up to 1,000 entries
+-- or 4 MiB; head tells whether there are more), its inbox and the failed attempts of its open steps.
 -- A job that is no run (somebody submitted it by hand for a need of workflows) is given back for a minute.
 create or replace function pgwf_sdk._claimed(p_worker_id text, p_worker_caps text[], p_slots int, p_lease_seconds double precision, p_now timestamptz)
 returns table (
@@ -131,7 +131,14 @@ begin
     select array_agg(x.call order by x.seq) as calls, array_agg(x.kind order by x.seq) as kinds, array_agg(x.phase order by x.seq) as phases,
       array_agg(x.scope order by x.seq) as scopes, array_agg(x.name order by x.seq) as names, array_agg(x.occurrence order by x.seq) as occurrences,
       array_agg(x.payload order by x.seq) as payloads, array_agg(x.encoding order by x.seq) as encodings, array_agg(x.recorded_at order by x.seq) as times
-    from (select * from pgwf_journal.entry x where x.n = c.n order by x.seq limit 1000) x
+    from (
+      select s.*, sum(coalesce(octet_length(s.payload), 0)) over (order by s.seq rows unbounded preceding) as bytes
+      from pgwf_journal.entry s
+      where s.n = c.n
+      order by s.seq
+      limit 1000
+    ) x
+    where x.seq = 1 or x.bytes <= 4194304
   ) e
   order by c.ord;
 end

@@ -1,6 +1,6 @@
 -- What advance does for its items. Every step of it is one statement over all of them.
 
--- Effect: rows of a run's inbox after p_after, oldest first, at most 1,000; bytes as base64.
+-- Effect: rows of a run's inbox after p_after, oldest first, at most 1,000 or 4 MiB, but one at least; bytes as base64.
 create or replace function pgwf_sdk._inbox(p_n bigint, p_after bigint) returns jsonb
 language plpgsql stable
 as $$
@@ -10,8 +10,14 @@ begin
       'id', i.id, 'kind', i.kind, 'name', i.name, 'phase', i.phase, 'payload', encode(i.payload, 'base64'),
       'encoding', i.encoding, 'received_at', i.received_at) order by i.id)
     from (
-      select * from pgwf_sdk.inbox i where i.n = p_n and i.id > coalesce(p_after, 0) order by i.id limit 1000
+      select s.*, sum(coalesce(octet_length(s.payload), 0)) over earlier as bytes, row_number() over earlier as place
+      from pgwf_sdk.inbox s
+      where s.n = p_n and s.id > coalesce(p_after, 0)
+      window earlier as (order by s.id rows unbounded preceding)
+      order by s.id
+      limit 1000
     ) i
+    where i.place = 1 or i.bytes <= 4194304
   );
 end
 $$;

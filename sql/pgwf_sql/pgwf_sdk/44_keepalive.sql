@@ -12,7 +12,6 @@ set jit = off
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-  v_now timestamptz := pgwf_sdk._now();
   v_held bigint[];
 begin
   with held as (
@@ -23,7 +22,8 @@ begin
     for no key update of l
   ), extended as (
     update pgwf.lease l
-    set until = greatest(l.until, v_now + make_interval(secs => p_lease_seconds))
+    -- The time is read under the lock: whoever held the row may have been slow.
+    set until = greatest(l.until, pgwf_sdk._now() + make_interval(secs => p_lease_seconds))
     from held h
     where l.n = h.n
     returning l.n
