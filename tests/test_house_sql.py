@@ -25,7 +25,7 @@ FUNCTION = re.compile(
     r"((?:^--[^\n]*\n)*)^create (?:or replace )?(?:function|procedure) (\w+)\.(\w+)\s*\((.*?)\bas \$(\w*)\$(.*?)\$\5\$",
     re.MULTILINE | re.DOTALL | re.IGNORECASE,
 )
-PARAMETER = re.compile(r"%\((\w+)\)s")
+PARAMETER = re.compile(r"%\((\w+)\)[sb]")
 
 
 def functions() -> list[tuple[str, str, str, int]]:
@@ -47,7 +47,7 @@ def test_query_is_one_statement_that_the_schema_accepts(name: str, databases: Da
     numbered = PARAMETER.sub(lambda match: f"${parameters.index(match.group(1)) + 1}", text)
 
     assert ";" not in text, "one statement"
-    assert "%" not in numbered.replace("%%", ""), "only %(name)s placeholders"
+    assert "%" not in numbered.replace("%%", ""), "only %(name)s and %(name)b placeholders"
     databases.shared.execute(f"prepare checked as {numbered.replace('%%', '%')}; deallocate checked".encode())
 
 
