@@ -15,7 +15,7 @@ import msgspec
 from typing_extensions import ParamSpec
 
 from pgwf_sdk._errors import ContextError, DefinitionError, SerialisationError, UndecodableError
-from pgwf_sdk._names import check_name, name_of
+from pgwf_sdk._names import check_id, check_name, name_of
 from pgwf_sdk._retry import RetryPolicy
 from pgwf_sdk._serial import Codec, codec_for
 
@@ -75,6 +75,8 @@ class Step(Generic[P, R_co]):
                     f"step {self.name!r}: {option} is {value!r}; expected a {kind.__name__},"
                     f" such as {_OPTION_EXAMPLES[kind]}"
                 )
+        if self.need is not None:
+            check_id(self.need, f"step {self.name!r}: need")
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         workflow = inside_workflow.get()
@@ -404,7 +406,9 @@ def workflow(
     is_async = is_coroutine_function(fn)
     _check_context(own_name, parameters[0], is_async=is_async)
     kind: Any = AsyncWorkflow if is_async else SyncWorkflow
-    return kind(fn, own_name, own_name if need is None else need, build)
+    made: Workflow[..., Any] = kind(fn, own_name, own_name if need is None else need, build)
+    check_id(made.home, f"need of workflow {own_name!r}")
+    return made
 
 
 def _check_context(name: str, parameter: inspect.Parameter, *, is_async: bool) -> None:

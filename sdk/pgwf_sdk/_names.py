@@ -9,21 +9,38 @@ from typing import Any, cast
 from pgwf_sdk._errors import DefinitionError
 
 NAME_BYTES_MAX = 200
+ID_BYTES_MAX = 512
 _RESERVED = frozenset("/#[]")  # They have a meaning in entry keys.
 
 
 def check_name(name: str, subject: str) -> str:
     """Return `name` when it may be part of an entry key. DefinitionError: it may not, and why."""
-    if not name or len(name.encode()) > NAME_BYTES_MAX:
-        raise DefinitionError(
-            f"{subject}: the name {name[:50]!r} is {len(name.encode())} bytes long; expected 1 to {NAME_BYTES_MAX}"
-        )
+    size = len(name.encode(errors="replace"))
+    if not 1 <= size <= NAME_BYTES_MAX:
+        raise DefinitionError(f"{subject}: the name {name[:50]!r} is {size} bytes long; expected 1 to {NAME_BYTES_MAX}")
     if not _RESERVED.isdisjoint(name) or not name.isprintable():
         raise DefinitionError(
             f"{subject}: the name {name!r} has a character that entry keys reserve; expected printable text"
             " without any of / # [ ]"
         )
     return name
+
+
+def check_id(text: str, subject: str) -> str:
+    """Return `text` when the database takes it as a run id or as a need. DefinitionError: it does not, and why."""
+    size = len(check_text(text, subject).encode())
+    if not 1 <= size <= ID_BYTES_MAX or min(text) < " " or "\x7f" in text:
+        raise DefinitionError(
+            f"{subject}: {text[:50]!r} is {size} bytes long; expected 1 to {ID_BYTES_MAX} without control characters"
+        )
+    return text
+
+
+def check_text(text: str, subject: str) -> str:
+    """Return `text` when the database can hold it. DefinitionError: it cannot."""
+    if "\0" in text or (not text.isascii() and text != text.encode(errors="replace").decode()):
+        raise DefinitionError(f"{subject}: {text[:50]!r} has a NUL or half of a surrogate pair; expected text")
+    return text
 
 
 def name_of(fn: Any) -> str:
