@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from pgwf_sdk._errors import SerialisationError, StepFailedError, UndecodableError
+from pgwf_sdk._errors import StepFailedError, UndecodableError
 from pgwf_sdk._names import class_name, imported_class
 from pgwf_sdk._tagged import from_tagged, to_tagged
 
@@ -96,7 +96,7 @@ def _arguments(error: BaseException) -> list[object]:
 def _stored(value: object) -> msgspec.Raw:
     try:
         stored = to_tagged(value, "args")
-    except SerialisationError:
+    except Exception:  # noqa: BLE001 - whatever the user's objects raise when they are read, the failure must be told
         return _NOTHING
     return msgspec.Raw(stored) if len(stored) <= TEXT_CHARS_MAX else _NOTHING
 

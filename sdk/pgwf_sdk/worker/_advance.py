@@ -90,6 +90,11 @@ class Item:
     tasks: list[TaskOpening | TaskClosing] = field(default_factory=list)
     attempts: list[AttemptNote] = field(default_factory=list)
 
+    @property
+    def payload_bytes(self) -> int:
+        """How much its entries and children weigh."""
+        return sum(len(entry.payload or b"") for entry in self.entries) + sum(len(one.payload) for one in self.children)
+
 
 class InboxRow(NamedTuple):
     """Something that came from outside and waits to be consumed. `name` is a signal's name or the key of a call."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from pgwf_journal import ENCODING_JSON, Phase
+from pgwf_journal import ENCODING_JSON, Kind, Phase
 from pgwf_sdk import _failure
 from pgwf_sdk._errors import RunConflictError
 from pgwf_sdk.replay import OpenHuman, StartChild
@@ -44,10 +44,13 @@ class Batch:
         return is_unopened
 
     def give_back(self, following: "Batch", waits: Waits) -> None:
-        """Nothing of this was written: it goes into the next item. What only the clock had decided is decided anew."""
+        """Nothing of this was written: it goes into the next item. What only the clock had decided is decided anew,
+        and the entry that ends the run comes with the item that does."""
         waits.reopen(self.by_deadline)
         decided = {wait.id.key for wait in self.by_deadline}
-        following.drafts[:0] = [one for one in self.drafts if one.entry.key not in decided]
+        following.drafts[:0] = [
+            one for one in self.drafts if one.entry.key not in decided and one.entry.kind is not Kind.RUN
+        ]
         following.tasks[:0] = [task for task in self.tasks if task["key"] not in decided]
         following.consumed[:0] = self.consumed
         following.children[:0] = self.children
@@ -65,17 +68,18 @@ class Batch:
             self.tasks.append(task_opening(run_id, command))
         self.drafts.append(opening(wait))
 
-    def refuse_children(self, taken: Collection[str]) -> list[str]:
-        """The calls whose child ids are taken fail with RunConflictError; the keys of these calls."""
-        refused = [child for child in self.children if child.run_id in taken]
-        self.children = [child for child in self.children if child.run_id not in taken]
-        for child in refused:
-            index = next(i for i, one in enumerate(self.drafts) if one.entry.key == child.key)
-            error = RunConflictError(
-                f"child run {child.run_id}: the id is taken; choose one that names this piece of work"
-            )
+    def refuse(self, taken: Collection[str]) -> list[str]:
+        """The calls whose child or task ids are taken fail with RunConflictError; the keys of these calls."""
+        ids = {child.key: child.run_id for child in self.children}
+        ids |= {task["key"]: task["task_id"] for task in self.tasks if "close" not in task}
+        refused = {key: run_id for key, run_id in ids.items() if run_id in taken}
+        self.children = [child for child in self.children if child.key not in refused]
+        self.tasks = [task for task in self.tasks if task["key"] not in refused]
+        for key, run_id in refused.items():
+            index = next(i for i, one in enumerate(self.drafts) if one.entry.key == key)
+            error = RunConflictError(f"{run_id}: the id is taken; choose one that names this piece of work")
             failed = replace(
                 self.drafts[index].entry, phase=Phase.FAILED, payload=_failure.describe(error), encoding=ENCODING_JSON
             )
             self.drafts[index] = Draft(failed, self.drafts[index].code)
-        return [child.key for child in refused]
+        return list(refused)

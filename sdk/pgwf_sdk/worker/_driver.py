@@ -14,7 +14,6 @@ import msgspec
 from pgwf_journal import ENCODING_JSON as JSON
 from pgwf_journal import Entry, Kind, NewEntry, Phase
 from pgwf_sdk import _failure
-from pgwf_sdk._errors import UsageError
 from pgwf_sdk._telemetry import RunTrace
 from pgwf_sdk.replay import (
     Abandon,
@@ -76,6 +75,8 @@ class Driver:
         self._turn: str | None = None  # The step that appends in a transaction of its own, as the item in flight.
         self._wants_inbox = False
         self._is_over = False
+        self.is_giving_back = False
+        """True while an item is on its way after which the lease is not held any more, unless it is refused."""
         self._engine = engine_of(self)
 
     # -- what the worker calls ------------------------------------------------------------------------------------
@@ -88,6 +89,7 @@ class Driver:
     def settled(self, item: Item, answer: ItemAnswer) -> None:
         """The call that carried `item` has committed, or was refused."""
         batch, self._in_flight = self._in_flight, None
+        self.is_giving_back = False
         if self._is_over or batch is None:
             return
         match answer.status:
@@ -105,7 +107,7 @@ class Driver:
                 batch.give_back(self._batch, self.waits)
                 self.waits.arrive(answer.inbox)
             case "child_exists":
-                for key in batch.refuse_children(answer.taken):
+                for key in batch.refuse(answer.taken):
                     self.waits.close(key)
                 batch.give_back(self._batch, self.waits)
             case "fenced":
@@ -118,6 +120,7 @@ class Driver:
     def refused(self, item: Item, error: Exception) -> None:
         """The database will not take `item`; the log says what it was, and the run is tried again later."""
         self._in_flight = None
+        self.is_giving_back = False
         log.error("run %s: the database refused what it recorded", self.claim.run_id, exc_info=error)
         if item.expected_seq is None:
             # Not even giving it back is possible: its lease runs out, and the lapse is counted.
@@ -231,6 +234,7 @@ class Driver:
         item.decides = bool(self._batch.by_deadline) or self._wants_inbox
         self._wants_inbox = False
         self._in_flight, self._batch = self._batch, Batch()
+        self.is_giving_back = item.disposition != "keep"
         self._port.submit(self, item)
 
     def _give_turn(self) -> bool:
@@ -254,8 +258,7 @@ class Driver:
         for wait in self.waits.unopened():
             try:
                 self._batch.open(self.claim.run_id, wait)
-            except UsageError as error:
-                # The code asked for something that cannot be: it hears of it where it asked.
+            except Exception as error:  # noqa: BLE001 - the code asked for what cannot be, and hears of it where it asked
                 self.waits.close(wait.id.key)
                 self._batch.drafts.append(draft(wait.id, Phase.FAILED, _failure.describe(error), JSON))
 

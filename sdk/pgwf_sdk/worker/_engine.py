@@ -13,10 +13,14 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from pgwf_journal import Entry
+from pgwf_sdk import _failure
 from pgwf_sdk._errors import Suspend
-from pgwf_sdk.replay import AsyncActivation, Command, Outcome, SyncActivation
+from pgwf_sdk.replay import AsyncActivation, Command, Failed, Outcome, SyncActivation
 
 log = logging.getLogger("pgwf_sdk.worker")
+
+_EXITS = (SystemExit, KeyboardInterrupt)
+"""What a replay lets out although the run's code raised it. The run has failed; the worker is not to end for it."""
 
 
 class Listener(Protocol):
@@ -76,6 +80,9 @@ class AsyncEngine:
     def _run(self, go: Callable[[], Sequence[Command]]) -> None:
         try:
             commands = go()
+        except _EXITS as error:
+            self._listener.ended(Failed(_failure.describe(error)))
+            return
         except Exception as error:  # noqa: BLE001 - the driver logs it and gives the run back
             self._listener.broke(error)
             return
@@ -119,6 +126,8 @@ class SyncEngine:
     def _live(self) -> None:
         try:
             outcome = self._activation.run(self._exchange)
+        except _EXITS as error:
+            self._loop.call_soon_threadsafe(self._over, Failed(_failure.describe(error)))
         except Exception as error:  # noqa: BLE001 - the driver logs it and gives the run back
             self._loop.call_soon_threadsafe(self._listener.broke, error)
         else:

@@ -25,11 +25,17 @@ log = logging.getLogger("pgwf_sdk.worker")
 ITEMS_MAX: Final = 500
 """Items of one call; more would make everybody wait for the slowest commit."""
 
+PAYLOAD_BYTES_MAX: Final = 16 << 20
+"""Payload after which a call takes no further item: PostgreSQL bounds what one statement may carry."""
+
 _RECONNECT_SECONDS_MIN: Final = 0.1
 _RECONNECT_SECONDS_MAX: Final = 5.0
-_BUSY_SECONDS: Final = 0.05
+_REST_SECONDS_MIN: Final = 0.05
+_BUSY_SECONDS_MAX: Final = 2.0
 _REFUSED_SECONDS: Final = 1.0
-_FAULT_SECONDS: Final = 0.05
+_DOUBLINGS_MAX: Final = 10
+
+_TOO_LARGE = (errors.ProgramLimitExceeded, errors.StatementTooComplex)
 
 Sent = tuple[Driver, Item]
 
@@ -64,7 +70,10 @@ class Flusher:
         self._is_claiming = True
         self._is_closing = False
         self._faults_count = 0
-        self._was_batch = False
+        self._is_alone = False
+        self._rest_seconds: dict[int, float] = {}
+        """By run: how long its item rests before it is tried again."""
+        self._resting_count = 0
         self.idle = asyncio.Event()
         """Set when a claim brought less than there was room for; cleared when there is reason to ask again."""
 
@@ -100,7 +109,7 @@ class Flusher:
         """Send until closed and empty. Faults of the database are waited out; nothing that was put is dropped."""
         self._work.set()
         try:
-            while not (self._is_closing and not self._items and not self._singles):
+            while not (self._is_closing and not self._items and not self._singles and not self._resting_count):
                 await self._work.wait()
                 self._work.clear()
                 await self._flush()
@@ -114,6 +123,11 @@ class Flusher:
 
     async def _flush(self) -> None:
         batch = self._next_batch()
+        if self._is_alone:
+            # It may fail again and must not take a claim with it.
+            if await self._attempt(batch, 0) is not None:
+                self._is_hungry = True
+            return
         asking, self._asking = self._asking, []
         # Runs that leave with this call make room for others, which the same call may bring.
         leaving_count = sum(item.disposition != "keep" for _, item in batch)
@@ -135,13 +149,16 @@ class Flusher:
         try:
             settled, claims = await self._send([item for _, item in batch], slots)
         except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
-            await self._on_busy(batch, error)
+            self._on_busy(batch, error)
+        except _TOO_LARGE as error:
+            await self._on_refused(batch, error)
         except psycopg.OperationalError as error:
             await self._on_fault(batch, error)
-        except psycopg.Error as error:
+        except Exception as error:  # noqa: BLE001 - refused as well: a value of which no parameter can be made
             await self._on_refused(batch, error)
         else:
             for (driver, item), answer in zip(batch, settled, strict=True):
+                self._rest_seconds.pop(item.n, None)
                 driver.settled(item, answer)
             self._claimed(claims)
             self._faults_count = 0
@@ -150,11 +167,15 @@ class Flusher:
 
     def _next_batch(self) -> list[Sent]:
         # In turns: an item that fails again and again must not hold up what has come since.
-        if self._singles and (self._was_batch or not self._items):
-            self._was_batch = False
+        self._is_alone = bool(self._singles) and not self._is_alone
+        if self._is_alone:
             return [self._singles.popleft()]
-        self._was_batch = True
-        return [self._items.popleft() for _ in range(min(len(self._items), ITEMS_MAX))]
+        batch: list[Sent] = []
+        payload_bytes = 0
+        while self._items and len(batch) < ITEMS_MAX and payload_bytes < PAYLOAD_BYTES_MAX:
+            batch.append(self._items.popleft())
+            payload_bytes += batch[-1][1].payload_bytes
+        return batch
 
     async def _send(self, items: Sequence[Item], slots: int) -> tuple[list[ItemAnswer], list[Claim]]:
         if self._connection is None:
@@ -172,26 +193,44 @@ class Flusher:
     async def _on_fault(self, batch: Sequence[Sent], error: psycopg.OperationalError) -> None:
         """The connection broke, or the server is out of something. The batch is sent again as it was: if the first try
         did commit after all, the journal's head tells ("conflict")."""
-        self._faults_count += 1
-        if self._faults_count > 1:
-            # One item may be what breaks it: from now on they go one by one, and not all at once.
-            self._singles.extend(batch)
-            await asyncio.sleep(min(_FAULT_SECONDS * 2**self._faults_count, _RECONNECT_SECONDS_MAX))
-        else:
-            self._items.extendleft(reversed(batch))
+        self._faults_count = min(self._faults_count + 1, _DOUBLINGS_MAX)
+        pause = min(_REST_SECONDS_MIN * 2**self._faults_count, _RECONNECT_SECONDS_MAX)
         if self._connection is None or self._connection.broken:
+            if self._faults_count > 1:
+                # One item may be what breaks it: from now on they go one by one, and not all at once.
+                self._singles.extend(batch)
+                await asyncio.sleep(pause)
+            else:
+                self._items.extendleft(reversed(batch))
             await self._reconnect(error)
-        else:
-            log.warning("worker %s: the database cannot take a call just now: %s", self._worker_id, error)
+            return
+        log.warning("worker %s: the database cannot take a call just now: %s", self._worker_id, error)
+        self._part(batch, _RECONNECT_SECONDS_MAX)
+        if not batch:
+            await asyncio.sleep(pause)
 
-    async def _on_busy(self, batch: Sequence[Sent], error: psycopg.Error) -> None:
+    def _on_busy(self, batch: Sequence[Sent], error: psycopg.Error) -> None:
         """Somebody's long transaction holds a row of one item: the others shall not wait for it."""
         log.debug("a call with %d items met a locked row: %s", len(batch), error)
-        self._singles.extend(batch)
-        if len(batch) == 1:
-            await asyncio.sleep(_BUSY_SECONDS)
+        self._part(batch, _BUSY_SECONDS_MAX)
 
-    async def _on_refused(self, batch: Sequence[Sent], error: psycopg.Error) -> None:
+    def _part(self, batch: Sequence[Sent], rest_seconds_max: float) -> None:
+        """From now on each goes alone. One that went alone rests first: it holds up everybody until it has failed."""
+        if len(batch) != 1:
+            self._singles.extend(batch)
+            return
+        ((_, item),) = batch
+        seconds = self._rest_seconds.get(item.n, _REST_SECONDS_MIN)
+        self._rest_seconds[item.n] = min(seconds * 2, rest_seconds_max)
+        self._resting_count += 1
+        asyncio.get_running_loop().call_later(seconds, self._rested, batch[0])
+
+    def _rested(self, sent: Sent) -> None:
+        self._resting_count -= 1
+        self._singles.append(sent)
+        self._work.set()
+
+    async def _on_refused(self, batch: Sequence[Sent], error: Exception) -> None:
         """The database will not take something in this call, whoever else is in it."""
         if len(batch) > 1:
             self._singles.extend(batch)

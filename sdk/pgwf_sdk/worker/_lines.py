@@ -1,11 +1,19 @@
 """Source lines by number: the database numbers them once, and this process remembers."""
 
+import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, Final
+
+import psycopg
 
 from pgwf_sql.database import AsyncDatabase, Row, Statement
 
+log = logging.getLogger("pgwf_sdk.worker")
+
 Line = tuple[str, int]
+
+_AGAIN_SECONDS: Final = 1.0
 
 
 def _numbers(build: str, lines: Sequence[Line]) -> Statement[dict[Line, int]]:
@@ -43,6 +51,9 @@ class Lines:
     async def _ask(self, lines: list[Line]) -> None:
         try:
             self._known |= await self._database.run(_numbers(self._build, lines))
+        except psycopg.Error as error:
+            log.warning("source lines cannot be numbered just now: %s", error)
+            await asyncio.sleep(_AGAIN_SECONDS)  # Who waits asks again.
         finally:
             self._asked -= set(lines)
             waiting, self._waiting = self._waiting, []

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from pgwf_sdk._errors import DefinitionError
+from pgwf_sdk._names import ID_BYTES_MAX, check_id, check_text
 from pgwf_sdk.replay import CallId, HumanRequest, OpenHuman, StartChild
 from pgwf_sdk.worker._advance import ChildStart, TaskOpening
 from pgwf_sdk.worker._settings import HUMAN_PREFIX
@@ -14,8 +15,10 @@ CHILD_ID_BYTES_MAX: Final = 200
 
 
 def child_start(parent_run_id: str, command: StartChild) -> ChildStart:
-    """The child run of a call. SerialisationError: an argument cannot be stored."""
+    """The child run of a call. SerialisationError: an argument cannot be stored. DefinitionError: no id of a run."""
     workflow = command.call.workflow
+    if command.run_id is not None:
+        check_id(command.run_id, f"child run of {workflow.name!r}")
     return ChildStart(
         key=command.id.key,
         run_id=command.run_id or child_id(parent_run_id, command.id, workflow.name),
@@ -29,11 +32,14 @@ def child_start(parent_run_id: str, command: StartChild) -> ChildStart:
 
 def child_id(parent_run_id: str, call: CallId, workflow: str) -> str:
     """`<parent>/<name>#<n>`, with the scope in between for a call inside a branch; a hash where that is too long."""
-    run_id = f"{parent_run_id}{call.scope}/{workflow}#{call.occurrence}"
-    if len(run_id.encode()) <= CHILD_ID_BYTES_MAX:
-        return run_id
-    root = parent_run_id.partition("/")[0].encode()[:100].decode(errors="ignore")
-    return f"{root}/{hashlib.blake2b(run_id.encode(), digest_size=16).hexdigest()}"
+    return _shortened(f"{parent_run_id}{call.scope}/{workflow}#{call.occurrence}", CHILD_ID_BYTES_MAX)
+
+
+def _shortened(job_id: str, bytes_max: int) -> str:
+    if len(job_id.encode()) <= bytes_max:
+        return job_id
+    root = job_id.partition("/")[0].encode()[:100].decode(errors="ignore")
+    return f"{root}/{hashlib.blake2b(job_id.encode(), digest_size=16).hexdigest()}"
 
 
 def task_opening(run_id: str, command: OpenHuman) -> TaskOpening:
@@ -45,10 +51,13 @@ def task_opening(run_id: str, command: OpenHuman) -> TaskOpening:
             f"human task {request.name!r}: notify={list(request.notify)}; this release has no channels to notify by."
             " Leave it out and send the message in a step before"
         )
+    for text in (request.title, request.assign, *request.exclude):
+        if text is not None:
+            check_text(text, f"human task {request.name!r}")
     subject, encoding = request.encode_subject()
     return TaskOpening(
         key=command.id.key,
-        task_id=f"{run_id}{command.id.key}",
+        task_id=_shortened(f"{run_id}{command.id.key}", ID_BYTES_MAX),
         name=request.name,
         title=request.title,
         need=_need(request.name, request.need),
@@ -81,7 +90,7 @@ def _need(name: str, need: str | Mapping[str, int]) -> str:
             f"human task {name!r}: need {capability!r}; expected one that begins with {HUMAN_PREFIX!r},"
             " which no worker takes"
         )
-    return capability
+    return check_id(capability, f"need of human task {name!r}")
 
 
 def _seconds(duration: timedelta | None) -> float | None:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import psycopg
 from psycopg import AsyncConnection
 from psycopg.conninfo import make_conninfo
 
@@ -35,6 +36,8 @@ log = logging.getLogger("pgwf_sdk.worker")
 
 _HISTORY_PAGE: Final = 10_000
 _UNKNOWN_SECONDS_MAX: Final = 60.0
+_UNREAD_DELAY: Final = timedelta(seconds=1)
+_CANCEL_SECONDS: Final = 1.0
 _CLOSE_SECONDS_MAX: Final = 5.0  # A worker that is told to stop does not wait for a database that is gone.
 
 
@@ -48,6 +51,7 @@ class Session:
         self._clock = DatabaseClock(self._loop)
         self._drivers: dict[int, Driver] = {}
         self._held: dict[int, Driver] = {}
+        self._reading: dict[int, Claim] = {}
         self._held_lock = threading.Lock()
         self._unknown_counts: dict[str, int] = {}
         self._drained = asyncio.Event()
@@ -72,7 +76,7 @@ class Session:
             capabilities=settings.capabilities,
             lease=settings.lease,
             clock=self._clock,
-            slots=lambda: settings.concurrency - len(self._drivers),
+            slots=lambda: settings.concurrency - len(self._drivers) - len(self._reading),
             claimed=self._claimed,
         )
         self._tender = Tender(
@@ -117,8 +121,7 @@ class Session:
             self._flusher.close()
             # What cannot be sent by now is lost with this worker, as if it had been killed: leases run out.
             await asyncio.wait({flushing, sleeping}, timeout=_CLOSE_SECONDS_MAX)
-            flushing.cancel()
-            await asyncio.gather(flushing, sleeping, return_exceptions=True)
+            await _end(flushing, sleeping)
             await asyncio.to_thread(self._tender.stop)
             await self._database.close()
             await asyncio.to_thread(self._transactions.close)
@@ -152,8 +155,8 @@ class Session:
                 self._loop.remove_signal_handler(number)
 
     async def _drain(self) -> None:
-        count = len(self._drivers)
-        if not self._drivers:
+        count = len(self._drivers) + len(self._reading)
+        if not count:
             return
         log.info("worker %s: drains; %d runs in hand", self._settings.worker_id, count)
         for driver in list(self._drivers.values()):
@@ -186,14 +189,20 @@ class Session:
 
     def _leases(self) -> list[Held]:
         with self._held_lock:
-            drivers = list(self._held.values())
-        return [Held(driver.claim.n, driver.claim.lease_id, driver.waits.inbox_seen) for driver in drivers]
+            drivers, claims = list(self._held.values()), list(self._reading.values())
+        return [
+            *(Held(driver.claim.n, driver.claim.lease_id, driver.waits.inbox_seen) for driver in drivers),
+            *(Held(claim.n, claim.lease_id, 0) for claim in claims),
+        ]
 
     def _kept(self, kept: Sequence[Kept]) -> None:
         for one in kept:
             driver = self._drivers.get(one.n)
-            if driver is None:
+            # The run may have been given back and taken again since the question was asked.
+            if driver is None or driver.claim.lease_id != one.lease_id:
                 continue
+            if one.lost and driver.is_giving_back:
+                continue  # Its answer is on its way, and says what became of the lease.
             if one.lost:
                 driver.lose("its lease ended; another worker may have it")
             elif one.paused:
@@ -204,9 +213,14 @@ class Session:
     def _claimed(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
             workflow = self._settings.workflows.get(claim.workflow)
-            if workflow is None:
+            if self._stopping.is_set():  # The call was on its way when the worker was told to stop.
+                self._return(claim)
+            elif workflow is None:
                 self._return_unknown(claim)
             elif claim.head > len(claim.history):
+                with self._held_lock:
+                    self._reading[claim.n] = claim
+                self._drained.clear()
                 self._spawn(self._read_on(claim, workflow))
             else:
                 self._begin(claim, workflow)
@@ -237,9 +251,19 @@ class Session:
     async def _read_on(self, claim: Claim, workflow: Workflow[..., Any]) -> None:
         """The journal is longer than what a claim brings."""
         history = list(claim.history)
-        while len(history) < claim.head:
-            history += await self._database.run(_history(claim.run_id, len(history)))
-        self._begin(claim._replace(history=history), workflow)
+        error: psycopg.Error | None = None
+        try:
+            while len(history) < claim.head and not self._stopping.is_set():
+                history += await self._database.run(_history(claim.run_id, len(history)))
+        except psycopg.Error as fault:
+            log.warning("run %s: its journal could not be read to its end: %s", claim.run_id, fault)
+            error = fault
+        with self._held_lock:
+            del self._reading[claim.n]
+        if error is not None or self._stopping.is_set():
+            self._return(claim, delay=timedelta(0) if error is None else _UNREAD_DELAY)
+        else:
+            self._begin(claim._replace(history=history), workflow)
 
     def _return_unknown(self, claim: Claim) -> None:
         """A run this worker was handed by a shared need, of a workflow it does not know."""
@@ -250,13 +274,17 @@ class Session:
             f" {claim.need!r} and knows it"
         )
         log.error("run %s: given back for %s: %s", claim.run_id, pause, note)
+        self._return(claim, delay=pause, note=note)
+
+    def _return(self, claim: Claim, *, delay: timedelta = timedelta(0), note: str | None = None) -> None:
+        """Give back a run of which no code is run here."""
         trace = self._telemetry.run_trace(
             claim.run_id, claim.workflow, claim.trace, lease_no=claim.lease_no, worker_id=self._settings.worker_id
         )
         driver = Driver(claim, lambda _: NoEngine(), self, trace)
         self._drivers[claim.n] = driver
         self._drained.clear()
-        driver.leave("release", delay=pause, note=note)
+        driver.leave("release", delay=delay, note=note)
 
     # -- the drivers' port ----------------------------------------------------------------------------------------
 
@@ -302,10 +330,20 @@ class Session:
         with self._held_lock:
             if self._held.get(driver.claim.n) is driver:
                 del self._held[driver.claim.n]
-        if not self._drivers:
+        if not self._drivers and not self._reading:
             self._drained.set()
         if status == "lost":
             self._flusher.hunger()  # All other ways to leave go through a call, which asks for more work by itself.
+
+
+async def _end(*tasks: asyncio.Task[None]) -> None:
+    """Cancel tasks until they have ended: a cancellation is lost in a statement whose answer comes at that moment."""
+    pending = {task for task in tasks if not task.done()}
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=_CANCEL_SECONDS)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _history(run_id: str, after_seq: int) -> Statement[list[Entry]]:

@@ -7,14 +7,20 @@ older than the registration is open, the worker looks again after short, growing
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
+import psycopg
+
 from pgwf_sdk.worker._flusher import Flusher
 from pgwf_sql.database import AsyncDatabase, AsyncListener, Statement, read_nothing, read_value
 
+log = logging.getLogger("pgwf_sdk.worker")
+
+_RECONNECT_SECONDS: Final = 1.0
 _PAUSE_SECONDS_MIN: Final = 0.005
 _PAUSE_SECONDS_MAX: Final = 0.25
 _JITTER: Final = 0.2  # Workers that were started together must not poll together for ever.
@@ -62,7 +68,18 @@ class Sleeper:
         self._poll_seconds = poll.total_seconds()
 
     async def run(self) -> None:
-        """Sleep and wake until cancelled."""
+        """Sleep and wake until cancelled; faults of the database are waited out."""
+        while True:
+            try:
+                await self._sleep_and_wake()
+            except psycopg.Error as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():  # A statement that is cancelled may end with such an error.
+                    return
+                log.warning("worker %s: cannot hear of work just now: %s", self._worker_id, error)
+                await asyncio.sleep(_RECONNECT_SECONDS)
+
+    async def _sleep_and_wake(self) -> None:
         listener = AsyncListener(self._database)
         channels = [f"need.{need}" for need in self._capabilities]
         try:

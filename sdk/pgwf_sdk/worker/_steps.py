@@ -41,7 +41,7 @@ class StepReturned:
 class StepRaised:
     """The attempt failed. `retry_in` is the pause before the next one; None: there is none, the step has failed."""
 
-    error: Exception
+    error: BaseException
     envelope: bytes
     retry_in: timedelta | None
 
@@ -135,7 +135,9 @@ class StepAttempt:
             return await self._bounded(step)
         except SerialisationError as error:
             return StepRaised(error, _failure.describe(error), None)
-        except Exception as error:  # noqa: BLE001 - whatever a step raises is its result
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+                raise
             spent = self._elapsed + timedelta(seconds=self._loop.time() - started)
             return StepRaised(error, _failure.describe(error), self._pause(step, error, spent))
 
@@ -195,7 +197,9 @@ class StepAttempt:
     async def _call_on_thread(self, step: Step[..., Any]) -> StepReturned | StepCommitted:
         command = self.command
 
-        def call() -> StepReturned | StepCommitted:
+        def call() -> StepReturned | StepCommitted | BaseException:
+            if self.context.cancelled:  # It has waited for its thread so long that nobody wants it any more.
+                return StepTimeoutError(f"step {step.name!r}: attempt {self.number} never began", step=step.name)
             token = enter_step(self.context)
             try:
                 with self._trace.attempt(command.id.key, step.name, self.number):
@@ -205,13 +209,18 @@ class StepAttempt:
                         )
                     value = step.fn(*command.args, **command.kwargs)
                     return StepReturned(*step.codec.encode(value, subject="result"))
+            except BaseException as error:  # noqa: BLE001 - a StopIteration cannot pass through a future: it is returned
+                return error
             finally:
                 leave_step(token)
 
         future = self._loop.run_in_executor(self._threads, copy_context().run, call)
         try:
             # A thread cannot be stopped: when time is up, its result goes nowhere.
-            return await asyncio.shield(future)
+            result = await asyncio.shield(future)
+            if isinstance(result, BaseException):
+                raise result
+            return result
         finally:
             if not future.done():
                 self.context.cancelled = True
@@ -235,7 +244,7 @@ class StepAttempt:
     def _left(self, step: Step[..., Any]) -> timedelta | None:
         return None if step.total_timeout is None else step.total_timeout - self._elapsed
 
-    def _pause(self, step: Step[..., Any], error: Exception, spent: timedelta) -> timedelta | None:
+    def _pause(self, step: Step[..., Any], error: BaseException, spent: timedelta) -> timedelta | None:
         pause = step.retry.delay_after(self.number, error, random.SystemRandom())
         bounds = [bound for bound in (step.total_timeout, step.retry.max_elapsed) if bound is not None]
         if pause is None or (bounds and spent + pause >= min(bounds)):
@@ -243,7 +252,13 @@ class StepAttempt:
         return pause
 
 
+def _is_being_cancelled() -> bool:
+    """Whether this attempt is told to stop, as opposed to its step letting a CancelledError of its own out."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def _swallow(future: "asyncio.Future[Any]") -> None:
     with contextlib.suppress(asyncio.CancelledError):
-        if (error := future.exception()) is not None:
+        if isinstance(error := future.result(), BaseException):
             log.info("an abandoned attempt of a step ended with %s: %s", type(error).__name__, error)

@@ -36,6 +36,7 @@ class Kept:
     """What a holder should know of its lease."""
 
     n: int
+    lease_id: UUID
     lost: bool
     unread: bool
     cancel: bool
@@ -50,7 +51,12 @@ def _keepalive(worker_id: str, held: Sequence[Held], lease: timedelta) -> Statem
         "inbox_seen": [one.inbox_seen for one in held],
         "lease_seconds": lease.total_seconds(),
     }
-    return Statement("sdk_keepalive", parameters, lambda rows: [Kept(**row) for row in rows], is_repeatable=True)
+    lease_ids = {one.n: one.lease_id for one in held}
+
+    def read(rows: Sequence[Row]) -> list[Kept]:
+        return [Kept(lease_id=lease_ids[row["n"]], **row) for row in rows]
+
+    return Statement("sdk_keepalive", parameters, read, is_repeatable=True)
 
 
 @dataclass(frozen=True, slots=True)

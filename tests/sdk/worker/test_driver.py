@@ -1,0 +1,130 @@
+"""What a driver says about a run when the database answers otherwise than it hoped: pure, with answers as values."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from pgwf_journal import Entry, Kind, Phase
+from pgwf_sdk._telemetry import Telemetry
+from pgwf_sdk.replay import CallId, Completed, HumanRequest, OpenHuman
+from pgwf_sdk.worker._advance import Claim, InboxRow, ItemAnswer
+from pgwf_sdk.worker._driver import Driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pgwf_sdk.worker._advance import Item
+
+NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+SIGNAL = InboxRow(7, Kind.SIGNAL, "go", Phase.COMPLETED, b"1", 1, NOW)
+FIRST = Entry(1, 0, Kind.RUN, Phase.OPENED, "", "asking", 1, b'{"args":[],"kwargs":{}}', 1, NOW)
+
+
+class StillEngine:
+    """Code that does nothing by itself."""
+
+    wake_after = 1
+
+    def __init__(self) -> None:
+        self.is_busy = True
+        self.fed: list[Entry] = []
+
+    def start(self) -> None:
+        pass
+
+    def feed(self, entries: Sequence[Entry]) -> None:
+        self.fed += entries
+
+    def close(self) -> None:
+        pass
+
+
+class StillPort:
+    """A worker in which time stands still; it keeps what drivers submit."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+
+    def now(self) -> datetime:
+        return NOW
+
+    def offers(self, need: str) -> bool:
+        return need == "asking"
+
+    def submit(self, _driver: Driver, item: Item) -> None:
+        self.items.append(item)
+
+    def call_at(self, _instant: datetime, _act: Callable[[], None]) -> Any:
+        raise AssertionError("nothing here has a time")
+
+    def start_step(self, *_args: Any, **_options: Any) -> Any:
+        raise AssertionError("there are no steps here")
+
+    def code_numbers(self, _codes: set[tuple[str, int]], _then: Callable[[], None]) -> dict[tuple[str, int], int]:
+        return {}
+
+    def released(self, _driver: Driver, _status: str) -> None:
+        pass
+
+
+def driver_of(port: StillPort, engine: StillEngine) -> Driver:
+    claim = Claim(
+        n=1,
+        run_id="r",
+        workflow="asking",
+        need="asking",
+        current_need="asking",
+        build=None,
+        seed=1,
+        trace=None,
+        deadline=None,
+        lease_id=UUID(int=1),
+        lease_no=1,
+        streak=0,
+        head=1,
+        history=[FIRST],
+        inbox=[],
+        attempts={},
+        now_at=NOW,
+    )
+    return Driver(claim, lambda _: engine, port, Telemetry().run_trace("r", "asking", None, lease_no=1))
+
+
+def answer(status: Any, *, inbox: Sequence[InboxRow] = (), taken: Sequence[str] = ()) -> ItemAnswer:
+    return ItemAnswer(status, NOW, list(inbox), list(taken))
+
+
+def test_a_run_whose_end_is_undecided_ends_with_one_entry() -> None:
+    port, engine = StillPort(), StillEngine()
+    driver = driver_of(port, engine)
+    driver.start()
+    driver.look()
+    driver.look()
+    driver.ended(Completed(b"1", 1))
+    driver.settled(port.items[0], answer("ok"))
+    assert [(item.disposition, item.decides) for item in port.items] == [("keep", True), ("complete", True)]
+
+    driver.settled(port.items[1], answer("undecided", inbox=[SIGNAL]))
+
+    last = port.items[2]
+    assert last.disposition == "complete"
+    assert [(entry.kind, entry.phase) for entry in last.entries] == [(Kind.RUN, Phase.COMPLETED)]
+
+
+def test_a_question_whose_id_is_taken_fails_where_it_was_asked() -> None:
+    port, engine = StillPort(), StillEngine()
+    driver = driver_of(port, engine)
+    driver.start()
+    request = HumanRequest("sure", "?", str, "human.any", expires=timedelta(hours=1))
+    driver.asked([OpenHuman(CallId("", 1, Kind.HUMAN, "sure", 1), request, None)])
+    engine.is_busy = False
+    (asked,) = port.items
+    assert [task.get("task_id") for task in asked.tasks] == ["r/human:sure#1"]
+
+    driver.settled(asked, answer("child_exists", taken=["r/human:sure#1"]))
+
+    again = port.items[1]
+    assert again.tasks == []
+    assert [(entry.key, entry.phase) for entry in again.entries] == [("/human:sure#1", Phase.FAILED)]
