@@ -25,8 +25,8 @@ ROOMS = {
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 CLASS_METHODS_MAX = 25
-# Facades that mirror a contract one to one, and the model that has a rule for each call of it; splitting them would only
-# hide the contract.
+# Facades that mirror a contract one to one, and the model with a rule for each call; splitting them would only hide the
+# contract.
 FACADES = {"Client", "AsyncClient", "Context", "AsyncContext", "LeasingMachine"}
 VAGUE_MODULES = {"utils", "helpers", "common", "models", "base", "types"}
 # Put together here, so that this file does not contain what it looks for.
