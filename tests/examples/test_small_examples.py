@@ -84,6 +84,12 @@ def test_hello_goes_on_after_kill_9_and_says_hello_once(home: Path) -> None:
     assert (home / "second.log").read_text() == "Goodbye, Ada\n['HELLO, ADA', 'GOODBYE, ADA']\n"
 
 
+def test_the_readme_shows_hello_as_it_is() -> None:
+    shown = (ROOT / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+
+    assert shown in (ROOT / "examples/hello.py").read_text()
+
+
 def test_hello_fits_on_a_page() -> None:
     assert len((ROOT / "examples" / "hello.py").read_text().splitlines()) <= 40
 
