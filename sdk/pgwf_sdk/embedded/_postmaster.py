@@ -15,6 +15,8 @@ from ._errors import StopError
 PROC = Path("/proc")
 POLL_SECONDS = 0.02
 # Each signal, from polite to certain, and how long it may take before the next one is sent.
+ORPHAN_SIGNALS = (signal.SIGQUIT, signal.SIGKILL)
+ORPHAN_SECONDS = 2.0  # for backends to go after each of them
 STOP_SIGNALS = (
     (signal.SIGINT, 60.0),  # fast shutdown: transactions are aborted, a checkpoint is written
     (signal.SIGQUIT, 10.0),  # immediate shutdown: the next start recovers from the log
@@ -89,9 +91,14 @@ class Postmaster:
         Hazard: only for the holder of warden.lock, and only while `status()` is None: a second postgres on the same
         data destroys it.
         """
-        for pid in self._orphans():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGQUIT)
+        for number in ORPHAN_SIGNALS:
+            for pid in self._orphans():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            # One that is still attached to the shared memory would make the new postgres give up.
+            until = time.monotonic() + ORPHAN_SECONDS
+            while self._orphans() and time.monotonic() < until:
+                time.sleep(POLL_SECONDS)
         self.pid_file.unlink(missing_ok=True)
 
     def _orphans(self) -> list[int]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 WATCH_SECONDS = 1.0  # how long the last client may be gone before it is noticed
-LAUNCHES_MAX = 8  # in a row without the server getting ready
+LAUNCHES_MAX = 20  # in a row without the server getting ready
 LAUNCH_PAUSE_SECONDS = 0.25
 LOG_BYTES_MAX = 10_000_000
 SPAWN_SECONDS_MAX = 30
