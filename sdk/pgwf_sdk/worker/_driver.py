@@ -158,7 +158,7 @@ class Driver:
 
     def leave_now(self) -> None:
         """Give the run back without waiting for its steps: their results are dropped and they run again elsewhere."""
-        self._steps.drop_all()
+        self._steps.drop_all(but=self._turn)
         self.leave("release")
 
     def lose(self, why: str) -> None:
@@ -203,7 +203,8 @@ class Driver:
                 is_unopened = self._batch.forget(call.key)
                 if self.waits.close(call.key) and call.kind is Kind.HUMAN and not is_unopened:
                     self._batch.tasks.append(TaskClosing(key=call.key, close="cancelled"))
-                self._steps.drop(call.key)
+                if self._turn != call.key:  # One that has its turn is about to be recorded; nobody will look at it.
+                    self._steps.drop(call.key)
             case StartTimer() | AwaitSignal() | StartChild() | OpenHuman():
                 self.waits.open(command)
 
@@ -371,7 +372,7 @@ class Driver:
 
     def _start_over(self, delay: timedelta = timedelta(0), note: str | None = None) -> None:
         """Forget what this activation knows and give the run back, to be replayed from the journal."""
-        self._steps.drop_all()
+        self._steps.drop_all(but=self._turn)
         self._batch = Batch()
         self._outcome = None
         self._head = None

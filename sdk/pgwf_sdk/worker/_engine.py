@@ -105,6 +105,7 @@ class SyncEngine:
         self._mailbox: SimpleQueue[Sequence[Entry] | None] = SimpleQueue()
         self._fed_count = 0  # by the loop's thread
         self._taken_count = 0  # by the workflow's thread
+        self._is_over = False
         self.is_busy = False
 
     @property
@@ -116,6 +117,8 @@ class SyncEngine:
         self._threads.submit(copy_context().run, self._live)
 
     def feed(self, entries: Sequence[Entry]) -> None:
+        if self._is_over:
+            return
         self.is_busy = True
         self._fed_count += 1
         self._mailbox.put(entries)
@@ -129,7 +132,7 @@ class SyncEngine:
         except _EXITS as error:
             self._loop.call_soon_threadsafe(self._over, Failed(_failure.describe(error)))
         except Exception as error:  # noqa: BLE001 - the driver logs it and gives the run back
-            self._loop.call_soon_threadsafe(self._listener.broke, error)
+            self._loop.call_soon_threadsafe(self._broke, error)
         else:
             self._loop.call_soon_threadsafe(self._over, outcome)
 
@@ -147,8 +150,12 @@ class SyncEngine:
         self._listener.asked(commands)
 
     def _over(self, outcome: Outcome) -> None:
-        self.is_busy = False
+        self.is_busy, self._is_over = False, True
         self._listener.ended(outcome)
+
+    def _broke(self, error: Exception) -> None:
+        self.is_busy, self._is_over = False, True
+        self._listener.broke(error)
 
 
 class NoEngine:

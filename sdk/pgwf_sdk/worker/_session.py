@@ -63,9 +63,11 @@ class Session:
         # Operators tell the connections apart by name; the hot one is the one whose round trips and commits count.
         self._hot = AsyncDatabase(_named(settings.dsn, "pgwf worker"), translate=_as_is)
         self._database = AsyncDatabase(_named(settings.dsn, "pgwf worker side"), translate=_as_is)
+        # User code may hold these for long, so nothing of the worker's own waits for them.
+        transactions = _named(settings.dsn, "pgwf worker transactions")
         self._transactions = Transactions(
-            Database(_named(settings.dsn, "pgwf worker transactions"), translate=_as_is),
-            self._database,
+            Database(transactions, translate=_as_is),
+            AsyncDatabase(transactions, translate=_as_is),
             worker_id=settings.worker_id,
             lease=settings.lease,
         )
@@ -124,7 +126,7 @@ class Session:
             await _end(flushing, sleeping)
             await asyncio.to_thread(self._tender.stop)
             await self._database.close()
-            await asyncio.to_thread(self._transactions.close)
+            await self._transactions.close()
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._step_pool.shutdown(wait=False, cancel_futures=True)
         log.info("worker %s: stopped", self._settings.worker_id)

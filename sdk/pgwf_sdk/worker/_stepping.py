@@ -151,12 +151,12 @@ class Stepping:
         if (attempt := self._running.pop(key, None)) is not None:
             attempt.drop()
 
-    def drop_all(self, *, lease_lost: bool = False) -> None:
-        """Whatever is running goes nowhere."""
-        for attempt in self._running.values():
+    def drop_all(self, *, but: str | None = None, lease_lost: bool = False) -> None:
+        """Whatever is running goes nowhere, except for the step `but`."""
+        for key in self._running.keys() - {but}:
+            attempt = self._running.pop(key)
             attempt.context.lease_lost = lease_lost
             attempt.drop()
-        self._running.clear()
         self._beginning.clear()
 
     def drain(self) -> None:

@@ -43,7 +43,8 @@ class Kept:
     paused: bool
 
 
-def _keepalive(worker_id: str, held: Sequence[Held], lease: timedelta) -> Statement[list[Kept]]:
+def keepalive(worker_id: str, held: Sequence[Held], lease: timedelta) -> Statement[list[Kept]]:
+    """Prolong leases, waiting for whoever holds their rows, and hear what became of each."""
     parameters = {
         "worker_id": worker_id,
         "n": [one.n for one in held],
@@ -147,7 +148,7 @@ class Tender(threading.Thread):
         while not self._is_stopped:
             held = self._held()
             if held:
-                self._kept(execute(connection, _keepalive(self._worker_id, held, self._lease)))
+                self._kept(execute(connection, keepalive(self._worker_id, held, self._lease)))
             found = execute(connection, _tend(self._worker_id, self._capabilities, self._build, self._slots, len(held)))
             if found.is_draining:
                 self._drain()

@@ -2,21 +2,30 @@
 
 The function runs in an open transaction. When it has returned, the attempt waits for its turn at the journal (nothing
 else of the run is on its way then), appends its entry in that same transaction and commits. If anything fails before
-that, both roll back.
+that, both roll back. That no connection can be had, or that it breaks, is no failure of the step: it begins anew.
 """
 
+import asyncio
+import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NoReturn
 
 import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import dict_row
 
 from pgwf_sdk._definition import Step
+from pgwf_sdk._step_context import current_step
 from pgwf_sdk.worker._advance import Item, ItemAnswer, answers, parameters
+from pgwf_sdk.worker._tender import Held, Kept, keepalive
 from pgwf_sql import query
-from pgwf_sql.database import AsyncDatabase, Database
+from pgwf_sql.database import AsyncDatabase, Database, Statement, execute, execute_async
+
+log = logging.getLogger("pgwf_sdk.worker")
+
+_AGAIN_SECONDS: Final = 1.0
 
 Settled = tuple[Item, ItemAnswer]
 
@@ -27,6 +36,10 @@ class _RefusedError(Exception):
     def __init__(self, settled: Settled) -> None:
         super().__init__()
         self.settled = settled
+
+
+class _LostError(Exception):
+    """There was no connection, or it broke before the attempt had its turn: nothing has happened."""
 
 
 class Transactions:
@@ -46,19 +59,39 @@ class Transactions:
         turn: Callable[[bytes | None, int], Awaitable[Item]],
     ) -> Settled:
         """Run an async step and commit; `turn` gives the item to append once nothing else is on its way."""
+        while True:
+            try:
+                return await self._try_async(step, args, kwargs, turn)
+            except _LostError as lost:
+                log.warning("step %r begins anew: %s", step.name, lost)
+                await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _try_async(
+        self,
+        step: Step[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        turn: Callable[[bytes | None, int], Awaitable[Item]],
+    ) -> Settled:
+        item: Item | None = None
         settled: Settled | None = None
+        is_connected = False
         try:
-            async with self._async_database.connection() as connection, connection.transaction():
-                value = await step.fn(connection, *args, **kwargs)
-                item = await turn(*step.codec.encode(value, subject="result"))
-                settled = item, await self._append_async(connection, item)
-                _require_ok(settled)
+            async with self._async_database.connection() as connection:
+                try:
+                    async with connection.transaction():
+                        value = await step.fn(connection, *args, **kwargs)
+                        item = await turn(*step.codec.encode(value, subject="result"))
+                        settled = item, await self._append_async(connection, item)
+                        _require_ok(settled)
+                finally:
+                    is_connected = not connection.closed
         except _RefusedError as refused:
             return refused.settled
-        except psycopg.OperationalError:
-            if settled is None:
-                raise
-            return _unknown(settled)
+        except psycopg.OperationalError as error:
+            if item is not None and (settled is not None or not is_connected):
+                return _unknown(item)
+            _raise(error, is_connected=is_connected)
         return settled
 
     def run_on_thread(
@@ -69,36 +102,65 @@ class Transactions:
         turn: Callable[[bytes | None, int], Item],
     ) -> Settled:
         """Run a plain step and commit."""
+        while True:
+            try:
+                return self._try_on_thread(step, args, kwargs, turn)
+            except _LostError as lost:
+                if current_step().cancelled:
+                    raise
+                log.warning("step %r begins anew: %s", step.name, lost)
+                time.sleep(_AGAIN_SECONDS)
+
+    def _try_on_thread(
+        self,
+        step: Step[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        turn: Callable[[bytes | None, int], Item],
+    ) -> Settled:
+        item: Item | None = None
         settled: Settled | None = None
+        is_connected = False
         try:
-            with self._database.connection() as connection, connection.transaction():
-                value = step.fn(connection, *args, **kwargs)
-                item = turn(*step.codec.encode(value, subject="result"))
-                settled = item, self._append(connection, item)
-                _require_ok(settled)
+            with self._database.connection() as connection:
+                try:
+                    with connection.transaction():
+                        value = step.fn(connection, *args, **kwargs)
+                        item = turn(*step.codec.encode(value, subject="result"))
+                        settled = item, self._append(connection, item)
+                        _require_ok(settled)
+                finally:
+                    is_connected = not connection.closed
         except _RefusedError as refused:
             return refused.settled
-        except psycopg.OperationalError:
-            if settled is None:
-                raise
-            return _unknown(settled)
+        except psycopg.OperationalError as error:
+            if item is not None and (settled is not None or not is_connected):
+                return _unknown(item)
+            _raise(error, is_connected=is_connected)
         return settled
 
-    def close(self) -> None:
-        """Close the connections for plain steps; those for async ones are the session's."""
-        self._database.close()
+    async def close(self) -> None:
+        """Close the connections."""
+        await asyncio.to_thread(self._database.close)
+        await self._async_database.close()
 
     async def _append_async(self, connection: AsyncConnection[Any], item: Item) -> ItemAnswer:
+        await execute_async(connection, self._hold(item))
         async with connection.cursor(row_factory=dict_row) as cursor:
             await cursor.execute(query("sdk_advance").encode(), self._parameters(item))
             ((answer,), _) = answers(await cursor.fetchall())
         return answer
 
     def _append(self, connection: Connection[Any], item: Item) -> ItemAnswer:
+        execute(connection, self._hold(item))
         with connection.cursor(row_factory=dict_row) as cursor:
             cursor.execute(query("sdk_advance").encode(), self._parameters(item))
             ((answer,), _) = answers(cursor.fetchall())
         return answer
+
+    def _hold(self, item: Item) -> Statement[list[Kept]]:
+        # `advance` soon gives up waiting for a row, which would undo what the step has done. This waits, and holds it.
+        return keepalive(self._worker_id, [Held(item.n, item.lease_id, item.inbox_seen)], self._lease)
 
     def _parameters(self, item: Item) -> dict[str, Any]:
         return parameters(self._worker_id, [item], capabilities=(), slots=0, lease=self._lease)
@@ -109,7 +171,12 @@ def _require_ok(settled: Settled) -> None:
         raise _RefusedError(settled)
 
 
-def _unknown(settled: Settled) -> Settled:
-    """The connection broke at the commit: only the journal knows, so the run is replayed from it."""
-    item, answer = settled
-    return item, answer._replace(status="conflict")
+def _unknown(item: Item) -> Settled:
+    """The connection broke at the append or the commit: only the journal knows, so the run is replayed from it."""
+    return item, ItemAnswer("conflict", datetime.now(UTC), [], [])
+
+
+def _raise(error: psycopg.OperationalError, *, is_connected: bool) -> NoReturn:
+    if is_connected:
+        raise error
+    raise _LostError(str(error)) from error

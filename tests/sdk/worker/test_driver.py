@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pgwf_journal import Entry, Kind, Phase
+from pgwf_sdk import step
 from pgwf_sdk._telemetry import Telemetry
-from pgwf_sdk.replay import CallId, Completed, HumanRequest, OpenHuman
+from pgwf_sdk.replay import Abandon, CallId, Completed, HumanRequest, OpenHuman, RunStep
 from pgwf_sdk.worker._advance import Claim, InboxRow, ItemAnswer
 from pgwf_sdk.worker._driver import Driver
+from pgwf_sdk.worker._steps import StepCommitted, StepReady
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,11 +45,25 @@ class StillEngine:
         pass
 
 
+class Attempt:
+    """An attempt of a step that reports when the test does it in its name."""
+
+    def __init__(self, command: RunStep, number: int) -> None:
+        self.command = command
+        self.number = number
+        self.context = SimpleNamespace(lease_lost=False, draining=False)
+        self.is_dropped = False
+
+    def drop(self) -> None:
+        self.is_dropped = True
+
+
 class StillPort:
     """A worker in which time stands still; it keeps what drivers submit."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
+        self.attempts: list[Attempt] = []
 
     def now(self) -> datetime:
         return NOW
@@ -59,8 +77,10 @@ class StillPort:
     def call_at(self, _instant: datetime, _act: Callable[[], None]) -> Any:
         raise AssertionError("nothing here has a time")
 
-    def start_step(self, *_args: Any, **_options: Any) -> Any:
-        raise AssertionError("there are no steps here")
+    def start_step(self, *args: Any, **options: Any) -> Any:
+        attempt = Attempt(args[1], options["number"])
+        self.attempts.append(attempt)
+        return attempt
 
     def code_numbers(self, _codes: set[tuple[str, int]], _then: Callable[[], None]) -> dict[tuple[str, int], int]:
         return {}
@@ -111,6 +131,27 @@ def test_a_run_whose_end_is_undecided_ends_with_one_entry() -> None:
     last = port.items[2]
     assert last.disposition == "complete"
     assert [(entry.kind, entry.phase) for entry in last.entries] == [(Kind.RUN, Phase.COMPLETED)]
+
+
+def test_a_transaction_that_has_its_turn_when_nobody_waits_for_it_any_more_is_recorded_and_the_run_goes_on() -> None:
+    port, engine = StillPort(), StillEngine()
+    driver = driver_of(port, engine)
+    driver.start()
+    move = CallId("", 1, Kind.STEP, "move", 1)
+    loop = asyncio.new_event_loop()
+    turn: asyncio.Future[Item] = loop.create_future()
+    loop.close()
+    driver.asked([RunStep(move, step(name="move")(print), (), {})])
+    driver.step_reported(move, 1, StepReady(b"1", 1, turn))
+
+    driver.asked([Abandon(move)])
+    (attempt,) = port.attempts
+    assert not attempt.is_dropped
+    driver.step_reported(move, 1, StepCommitted(turn.result(), answer("ok")))
+
+    assert [entry.key for entry in engine.fed] == ["/step:move#1"]
+    driver.ended(Completed(b"1", 1))
+    assert [(item.disposition, item.expected_seq) for item in port.items] == [("complete", 2)]
 
 
 def test_a_question_whose_id_is_taken_fails_where_it_was_asked() -> None:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
-from pgwf_sdk import AsyncContext, Client, Context, workflow
+from pgwf_sdk import AsyncContext, Client, Context, RetryPolicy, step, workflow
 from tests.support import wait_until
 
 if TYPE_CHECKING:
+    from pgwf_sdk import Workflow
     from tests.sdk.worker.conftest import StartWorker
+    from tests.support import Connect
 
 SOON = timedelta(seconds=30)
 OPEN_TRANSACTIONS = (
     "select pid from pg_stat_activity where application_name = 'pgwf worker transactions' and xact_start is not null"
+)
+WAITING = (
+    "select pid from pg_stat_activity where application_name = 'pgwf worker transactions' and wait_event_type = 'Lock'"
+    " and clock_timestamp() > query_start + interval '200 ms'"  # longer than `advance` waits for a row
 )
 
 
@@ -122,3 +130,106 @@ def test_transactions_of_branches_take_turns_at_the_journal(
 
     assert client.start(many(), run_id="m").result(timeout=SOON) == 16
     assert balances(db) == {"a": 92, "b": 8}
+
+
+ONCE = RetryPolicy(max_attempts=1)
+
+
+def pids(db: psycopg.Connection[Any]) -> list[int]:
+    """The sessions that are in the transaction of a step."""
+    return [pid for (pid,) in db.execute(OPEN_TRANSACTIONS).fetchall()]
+
+
+class Held:
+    """Lets a step's function wait in its first attempt until the test says go on."""
+
+    def __init__(self) -> None:
+        self.is_begun = threading.Event()
+        self.may_end = threading.Event()
+        self.attempts_count = 0
+
+    def move(self, conn: psycopg.Connection[Any]) -> int:
+        self.attempts_count += 1
+        moved = move(conn, 10)
+        if self.attempts_count == 1:
+            self.is_begun.set()
+            self.may_end.wait(SOON.total_seconds())
+        conn.execute("select 1")
+        return moved
+
+
+def transferring(held: Held) -> Workflow[[], int]:
+    @workflow
+    def once(ctx: Context) -> int:
+        return ctx.transaction(step(retry=ONCE)(held.move))
+
+    return once
+
+
+def test_a_connection_that_breaks_is_no_failure_of_the_step(
+    client: Client, start_worker: StartWorker, db: psycopg.Connection[Any]
+) -> None:
+    held = Held()
+    once = transferring(held)
+    start_worker(once)
+    run = client.start(once())
+    assert held.is_begun.wait(SOON.total_seconds())
+
+    db.execute("select pg_terminate_backend(pid) from pg_stat_activity where pid = any (%s)", [pids(db)])
+    held.may_end.set()
+
+    assert run.result(timeout=SOON) == 10
+    assert held.attempts_count == 2
+    assert balances(db) == {"a": 90, "b": 10}
+
+
+def test_a_lease_that_somebody_holds_for_a_while_is_no_failure_of_the_step(
+    client: Client, start_worker: StartWorker, db: psycopg.Connection[Any], connect: Connect
+) -> None:
+    held = Held()
+    once = transferring(held)
+    start_worker(once)
+    run = client.start(once())
+    assert held.is_begun.wait(SOON.total_seconds())
+
+    holder = connect()
+    holder.execute("begin")
+    holder.execute("select from pgwf.lease for update")
+    held.may_end.set()
+    wait_until(lambda: db.execute(WAITING).fetchall(), "the step waits for the lease, longer than others would")
+    holder.execute("rollback")
+
+    assert run.result(timeout=SOON) == 10
+    assert held.attempts_count == 1
+    assert balances(db) == {"a": 90, "b": 10}
+
+
+def test_transactions_that_have_to_wait_for_a_connection_hold_up_no_other_run(
+    client: Client, start_worker: StartWorker, db: psycopg.Connection[Any]
+) -> None:
+    may_end = asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def wait_in_transaction(conn: psycopg.AsyncConnection[Any]) -> int:
+        loops.append(asyncio.get_running_loop())
+        await may_end.wait()
+        return await move_async(conn, 1)
+
+    patient: Any = step(retry=ONCE)(wait_in_transaction)
+
+    @workflow
+    async def waiting(ctx: AsyncContext) -> int:
+        moved: int = await ctx.transaction(patient)
+        return moved
+
+    @workflow
+    def other(ctx: Context) -> int:
+        return ctx.step(len, "abc")
+
+    start_worker(waiting, other)
+    runs = [client.start(waiting()) for _ in range(5)]
+    wait_until(lambda: len(pids(db)) == 4, "all connections are in use")
+
+    assert client.start(other()).result(timeout=SOON) == 3
+    loops[0].call_soon_threadsafe(may_end.set)
+    assert [run.result(timeout=SOON) for run in runs] == [1] * 5

@@ -313,6 +313,59 @@ def test_what_is_too_large_for_the_database_is_refused_and_not_sent_for_ever(
     client.terminate("heavy")
 
 
+class Parcel:
+    """Its class can no longer read what it wrote."""
+
+    is_broken = False
+
+    def __init__(self, weight: int) -> None:
+        self.weight = weight
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Parcel) and other.weight == self.weight
+
+    def __hash__(self) -> int:
+        return self.weight
+
+    def model_dump(self, *, mode: str) -> dict[str, int]:
+        return {"weight": self.weight}
+
+    @classmethod
+    def model_validate(cls, value: dict[str, int]) -> Parcel:
+        if cls.is_broken:
+            raise LookupError("no such weight")
+        return cls(value["weight"])
+
+
+@workflow
+def ships(_ctx: Context, parcel: Parcel) -> int:
+    return parcel.weight
+
+
+@workflow
+async def ships_async(_ctx: AsyncContext, parcel: Parcel) -> int:
+    return parcel.weight
+
+
+@pytest.mark.parametrize("shipping", [ships, ships_async], ids=lambda one: one.name)
+def test_a_run_that_cannot_be_executed_here_is_given_back(
+    shipping: Any,
+    client: Client,
+    start_worker: StartWorker,
+    db: psycopg.Connection[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = client.start(shipping(Parcel(7)), run_id="p")
+    note = "select note from pgwf_sdk.runs where run_id = 'p' and note = 'LookupError: no such weight'"
+    monkeypatch.setattr(Parcel, "is_broken", True)
+    start_worker(ships, ships_async)
+
+    wait_until(lambda: db.execute(note).fetchone(), "it is given back with a note")
+
+    monkeypatch.setattr(Parcel, "is_broken", False)
+    assert run.result(timeout=SOON) == 7
+
+
 def test_an_entry_that_finds_no_room_again_and_again_keeps_no_new_run_from_being_taken(
     client: Client, start_worker: StartWorker, db: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
