@@ -30,6 +30,9 @@ _AGAIN_SECONDS: Final = 1.0
 Settled = tuple[Item, ItemAnswer]
 
 
+_NO_TIME = datetime.min.replace(tzinfo=UTC)  # Nothing was written that it could stamp.
+
+
 class _RefusedError(Exception):
     """The run has gone on without this attempt: its transaction rolls back."""
 
@@ -173,7 +176,7 @@ def _require_ok(settled: Settled) -> None:
 
 def _unknown(item: Item) -> Settled:
     """The connection broke at the append or the commit: only the journal knows, so the run is replayed from it."""
-    return item, ItemAnswer("conflict", datetime.now(UTC), [], [])
+    return item, ItemAnswer("conflict", _NO_TIME, [], [])
 
 
 def _raise(error: psycopg.OperationalError, *, is_connected: bool) -> NoReturn:
