@@ -15,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 import psycopg
 from psycopg import sql
 
+from pgwf_sql.database._fork import forget_when_forked
 from pgwf_sql.database._pool import AsyncDatabase, Database
 from pgwf_sql.database._schema import SchemaOutdatedError
 
@@ -102,6 +103,14 @@ class Listener:
         self._thread: Thread | None = None
         self._waker: socket.socket | None = None
         self._is_closed = False
+        forget_when_forked(self)
+
+    def forget(self) -> None:
+        """In a forked process: its parent's thread and connection are not there."""
+        self._changed = Condition()
+        self._register = _Register()
+        self._thread = None
+        self._waker = None
 
     @contextmanager
     def hear(self, channels: Sequence[str]) -> Generator[Event]:

@@ -11,6 +11,7 @@ import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+from pgwf_sql.database._fork import forget_when_forked
 from pgwf_sql.database._schema import require_schema_version, require_schema_version_async
 from pgwf_sql.database._statement import Statement, execute, execute_async
 from pgwf_sql.database._translate import Translate, raise_translated
@@ -44,7 +45,8 @@ async def _ignore_notifications_async(connection: AsyncConnection) -> None:
 
 
 class Database:
-    """Runs statements on a small pool, or on the caller's own connection; safe to share between threads."""
+    """Runs statements on a small pool, or on the caller's own connection; safe to share between threads, and in
+    processes that are forked later."""
 
     def __init__(self, dsn: str, *, translate: Translate, connections_max: int = CONNECTIONS_MAX) -> None:
         self._dsn = dsn
@@ -52,7 +54,14 @@ class Database:
         self._connections_max = connections_max
         self._opening = Lock()
         self._pool: ConnectionPool | None = None
+        self._parents_pool: ConnectionPool | None = None  # Kept, because collecting it would end its connections.
         self._is_closed = False
+        forget_when_forked(self)
+
+    def forget(self) -> None:
+        """In a forked process: leave the parent's connections alone."""
+        self._opening = Lock()
+        self._parents_pool, self._pool = self._pool or self._parents_pool, None
 
     def run(self, statement: Statement[T], connection: Connection[Any] | None = None) -> T:
         """Run `statement` in a transaction of its own, or inside the transaction of `connection`."""
