@@ -74,6 +74,7 @@ class Driver:
         self._alarm: Handle | None = None
         self._turn: str | None = None  # The step that appends in a transaction of its own, as the item in flight.
         self._wants_inbox = False
+        self._is_numbering = False  # Source lines are being numbered: what is to be said gathers until then.
         self._is_over = False
         self.is_giving_back = False
         """True while an item is on its way after which the lease is not held any more, unless it is refused."""
@@ -212,15 +213,16 @@ class Driver:
 
     def _pump(self) -> None:
         """Send the next item if there is something to say; otherwise wait for the next instant."""
-        if self._is_over or self._in_flight is not None:
+        if self._is_over or self._in_flight is not None or self._is_numbering:
             return
         if self._outcome is None:
             self._look_around()
         if self._head is not None and self._give_turn():
             return
         codes = {one.code for one in self._batch.drafts if one.code is not None}
-        numbers = self._port.code_numbers(codes, self._pump) if codes else {}
+        numbers = self._port.code_numbers(codes, self._numbered) if codes else {}
         if numbers is None:
+            self._is_numbering = True
             return
         item = self._next_item()
         if item is None:
@@ -237,6 +239,10 @@ class Driver:
         self._in_flight, self._batch = self._batch, Batch()
         self.is_giving_back = item.disposition != "keep"
         self._port.submit(self, item)
+
+    def _numbered(self) -> None:
+        self._is_numbering = False
+        self._pump()
 
     def _give_turn(self) -> bool:
         """Let a step that commits with its own SQL append next. True when there is one."""

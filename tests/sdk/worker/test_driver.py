@@ -14,7 +14,7 @@ from pgwf_sdk._telemetry import Telemetry
 from pgwf_sdk.replay import Abandon, CallId, Completed, HumanRequest, OpenHuman, RunStep
 from pgwf_sdk.worker._advance import Claim, InboxRow, ItemAnswer
 from pgwf_sdk.worker._driver import Driver
-from pgwf_sdk.worker._steps import StepCommitted, StepReady
+from pgwf_sdk.worker._steps import StepCommitted, StepReady, StepReturned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,6 +64,8 @@ class StillPort:
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.attempts: list[Attempt] = []
+        self.numbers: dict[tuple[str, int], int] | None = {}
+        self.thens: list[Callable[[], None]] = []
 
     def now(self) -> datetime:
         return NOW
@@ -82,8 +84,9 @@ class StillPort:
         self.attempts.append(attempt)
         return attempt
 
-    def code_numbers(self, _codes: set[tuple[str, int]], _then: Callable[[], None]) -> dict[tuple[str, int], int]:
-        return {}
+    def code_numbers(self, _codes: set[tuple[str, int]], then: Callable[[], None]) -> dict[tuple[str, int], int] | None:
+        self.thens.append(then)
+        return self.numbers
 
     def released(self, _driver: Driver, _status: str) -> None:
         pass
@@ -152,6 +155,25 @@ def test_a_transaction_that_has_its_turn_when_nobody_waits_for_it_any_more_is_re
     assert [entry.key for entry in engine.fed] == ["/step:move#1"]
     driver.ended(Completed(b"1", 1))
     assert [(item.disposition, item.expected_seq) for item in port.items] == [("complete", 2)]
+
+
+def test_what_steps_return_while_their_lines_are_numbered_is_recorded_at_once_afterwards() -> None:
+    port, engine = StillPort(), StillEngine()
+    driver = driver_of(port, engine)
+    driver.start()
+    line = ("flow.py", 7)
+    calls = [CallId("", number, Kind.STEP, "work", number, line) for number in (1, 2, 3)]
+    driver.asked([RunStep(call, step(name="work")(print), (), {}) for call in calls])
+    port.numbers = None
+    for call in calls:
+        driver.step_reported(call, 1, StepReturned(b"1", 1))
+    assert (len(port.thens), port.items) == (1, [])
+
+    port.numbers = {line: 70}
+    port.thens[0]()
+
+    (item,) = port.items
+    assert [(entry.call, entry.code) for entry in item.entries] == [(1, 70), (2, 70), (3, 70)]
 
 
 def test_a_question_whose_id_is_taken_fails_where_it_was_asked() -> None:
