@@ -289,7 +289,7 @@ class Driver:
         """Nothing of the run can go on here: give it back, unless it is about to go on."""
         if (need := self._steps.next_need) is not None:
             return self._item("hop", need=need)
-        until = _earliest(self._next_instant(), self.waits.earliest_opening())
+        until = _earliest(self._steps.next_instant, self.waits.next_instant(), self.waits.earliest_opening())
         delay = self.waits.shortest_opening()
         now = self._port.now()
         if (until is not None and until - now < LINGER) or (delay is not None and delay < LINGER):
@@ -393,14 +393,11 @@ class Driver:
         self.trace.released(status)
         self._port.released(self, status)
 
-    def _next_instant(self) -> datetime | None:
-        return _earliest(self._steps.next_instant, self.waits.next_instant())
-
     def _set_alarm(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        if (instant := self._next_instant()) is not None:
+        if (instant := _earliest(self._steps.next_instant, self.waits.next_instant())) is not None:
             self._alarm = self._port.call_at(instant, self._pump)
 
 
