@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -67,6 +68,16 @@ def refunding(ctx: Context, cents: int) -> str:
 def rating(ctx: Context) -> int:
     stars = Annotated[int, Meta(ge=1, le=5)]
     return ctx.human("rate", "the parcel", stars, need="human.review", expires=timedelta(hours=1)).value
+
+
+@step
+async def wait_for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+@workflow
+def stuck(ctx: Context) -> None:
+    ctx.step(wait_for_ever)
 
 
 WORKFLOWS: list[Workflow[..., Any]] = [doubling, failing, delivering, refunding, rating]

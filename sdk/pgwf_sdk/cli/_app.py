@@ -19,8 +19,8 @@ _COMMANDS = MappingProxyType(
     {
         "dev": ("An embedded PostgreSQL, the schema and a worker, all in one; Ctrl-C stops them.", "_dev"),
         "migrate": ("Install or upgrade the schema.", "_migrate"),
-        "worker": ("Run workers, and see which there are.", "_worker"),
-        "needs": ("What is asked for, and how many workers offer it.", "_worker"),
+        "worker": ("Run workers, see which there are, drain them.", "_worker"),
+        "needs": ("What is asked for and offered; pause it, limit it.", "_needs"),
         "start": ("Start a run.", "_control"),
         "list": ("List runs, newest first.", "_runs"),
         "show": ("Show a run: its timeline, its journal, or why it is not running.", "_runs"),

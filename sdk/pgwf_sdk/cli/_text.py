@@ -4,6 +4,7 @@ terminal.
 
 import re
 import unicodedata
+from datetime import datetime
 from types import MappingProxyType
 
 # C0 and C1 controls move the cursor or open OSC sequences; bidi controls can make one name look like another.
@@ -62,3 +63,8 @@ def _cells_of_character(character: str) -> int:
     if unicodedata.combining(character) or unicodedata.category(character) in {"Cf", "Me", "Mn"}:
         return 0
     return 2 if unicodedata.east_asian_width(character) in {"F", "W"} else 1
+
+
+def when(instant: datetime | None) -> str:
+    """An instant to the second, as it stands in a column; nothing for None."""
+    return instant.strftime("%Y-%m-%d %H:%M:%S") if instant is not None else ""

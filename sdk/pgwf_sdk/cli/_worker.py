@@ -1,22 +1,28 @@
-"""Workers: `pgwf worker run`, `pgwf worker list`, and `pgwf needs`."""
+"""Workers: `pgwf worker run`, `list` and `drain`."""
 
 import logging
+import math
 import sys
+import time
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from pgwf_sdk import ops
+from pgwf_sdk.cli._exit import ExitCode
 from pgwf_sdk.cli._load import workflows_of
 from pgwf_sdk.cli._output import talk, write_rows
 from pgwf_sdk.cli._session import dsn_option, output_options, session
+from pgwf_sdk.cli._text import when
 
 if TYPE_CHECKING:
     from pgwf_sdk._definition import Workflow
 
+
+_LOOK_SECONDS = 0.5
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,32 +75,50 @@ def list_command() -> None:
             "worker": lambda row: row.worker_id,
             "status": lambda row: "draining" if row.draining and row.is_live else ("live" if row.is_live else "gone"),
             "capabilities": lambda row: " ".join(row.capabilities),
-            "leases": lambda row: str(row.leases),
+            "leases": lambda row: str(row.leases) if row.slots is None else f"{row.leases}/{row.slots}",
             "build": lambda row: row.build or "",
-            "seen": lambda row: _when(row.last_seen_at),
+            "seen": lambda row: when(row.last_seen_at),
         },
         id_of=lambda row: row.worker_id,
         empty="no worker has been heard of; `pgwf worker run MODULE` runs one",
     )
 
 
-@click.command("needs")
-@output_options
-def needs() -> None:
-    """List what runs ask for and workers offer; ready runs that no worker offers anything for stand out."""
-    write_rows(
-        "pgwf.need/1",
-        ops.list_needs(session().client),
-        columns={
-            "need": lambda row: row.need,
-            "ready": lambda row: f"{ops.COUNT_MAX - 1}+" if row.ready >= ops.COUNT_MAX else str(row.ready),
-            "oldest": lambda row: _when(row.oldest_ready_at),
-            "running": lambda row: str(row.running),
-            "workers": lambda row: str(row.workers) if row.workers or not row.ready else "none!",
-        },
-        id_of=lambda row: row.need,
-        empty="nothing is asked for, and no worker offers anything",
-    )
+@worker.command("drain")
+@click.argument("worker_ids", metavar="WORKER...", nargs=-1, required=True)
+@click.option("--wait", is_flag=True, help="Wait until they have stopped.")
+@click.option("--timeout", metavar="DURATION", help="Wait no longer than this, such as 30s or 5m.")
+@dsn_option
+def drain(worker_ids: tuple[str, ...], wait: bool, timeout: str | None) -> int:
+    """Ask workers, wherever they are, to stop: they end the steps under way, give their runs back and exit with 0.
+
+    Each learns so from its next heartbeat, a third of its lease away at most. `pgwf worker list -o ids` has the names.
+    """
+    patience = ops.parse_duration(timeout) if timeout is not None else None
+    first_failure = ExitCode.OK
+    asked: list[str] = []
+    for worker_id in worker_ids:
+        if ops.drain_worker(session().client, worker_id):
+            asked.append(worker_id)
+            talk(f"worker {worker_id}: asked to drain")
+        else:
+            talk(f"no worker {worker_id!r} has been heard of; `pgwf worker list` shows those that are there")
+            first_failure = ExitCode.NOT_FOUND
+    if wait or patience is not None:
+        first_failure = first_failure or _wait_until_gone(asked, patience)
+    return int(first_failure)
+
+
+def _wait_until_gone(worker_ids: Sequence[str], patience: timedelta | None) -> ExitCode:
+    """Wait until none of the workers is live."""
+    end = math.inf if patience is None else time.monotonic() + patience.total_seconds()
+    while left := {row.worker_id for row in ops.list_workers(session().client) if row.is_live}.intersection(worker_ids):
+        if time.monotonic() > end:
+            talk(f"still there: {', '.join(sorted(left))}")
+            return ExitCode.TIMED_OUT
+        time.sleep(_LOOK_SECONDS)
+    talk("stopped")
+    return ExitCode.OK
 
 
 def serve(
@@ -134,8 +158,4 @@ def configure_logging(level: str) -> None:
     )
 
 
-def _when(instant: datetime | None) -> str:
-    return instant.strftime("%Y-%m-%d %H:%M:%S") if instant is not None else ""
-
-
-COMMANDS = MappingProxyType({"worker": worker, "needs": needs})
+COMMANDS = MappingProxyType({"worker": worker})

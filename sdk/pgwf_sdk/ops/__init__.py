@@ -8,6 +8,7 @@ They read the database only, so they work while every worker is down.
 from pgwf_sdk.ops._decisions import DecisionError, DecisionForm, Field, Variant
 from pgwf_sdk.ops._failures import Failure, failure_of
 from pgwf_sdk.ops._filters import FilterError, RunFilter, parse_duration, parse_filter
+from pgwf_sdk.ops._fleet import drain_worker, limit_need, pause_need, resume_need
 from pgwf_sdk.ops._folding import fold_equal_rows
 from pgwf_sdk.ops._queries import (
     OPEN_TASK_STATES,
@@ -83,12 +84,14 @@ __all__ = [
     "build_timeline",
     "count_words",
     "decide_json",
+    "drain_worker",
     "duration_words",
     "failure_of",
     "fold_equal_rows",
     "get_ending",
     "get_run",
     "get_task",
+    "limit_need",
     "list_children",
     "list_needs",
     "list_runs",
@@ -96,7 +99,9 @@ __all__ = [
     "list_workers",
     "parse_duration",
     "parse_filter",
+    "pause_need",
     "read_journal",
+    "resume_need",
     "scale_of",
     "short_duration_words",
     "signal_json",

@@ -165,7 +165,8 @@ class TaskSummary(Struct, frozen=True, kw_only=True):
 class NeedSummary(Struct, frozen=True, kw_only=True):
     """What is asked for under one need, and how many live workers offer it.
 
-    `ready` is counted up to `COUNT_MAX` only. `oldest_ready_at` is None when nothing is ready.
+    `ready` is counted up to `COUNT_MAX` only. `oldest_ready_at` is None when nothing is ready. `max_active` and `rate`
+    (per second) are its limits, None where there is none.
     """
 
     need: str
@@ -173,10 +174,16 @@ class NeedSummary(Struct, frozen=True, kw_only=True):
     running: int
     workers: int
     oldest_ready_at: datetime | None
+    is_paused: bool
+    max_active: int | None
+    rate: float | None
 
 
 class WorkerSummary(Struct, frozen=True, kw_only=True):
-    """A worker as its heartbeat describes it. `is_live` is decided by the database's clock."""
+    """A worker as its heartbeat describes it. `is_live` is decided by the database's clock.
+
+    `slots` is how many runs it works on at once, None when it did not say.
+    """
 
     worker_id: str
     capabilities: tuple[str, ...]
@@ -186,3 +193,4 @@ class WorkerSummary(Struct, frozen=True, kw_only=True):
     draining: bool
     is_live: bool
     leases: int
+    slots: int | None

@@ -92,7 +92,10 @@ def _ready(situation: Situation) -> str:
     run, around = situation.run, situation.around
     need = run.current_need or run.need
     if around.is_need_paused:
-        return f"It is ready, but the need {need!r} is paused: no worker is handed its runs until it is resumed."
+        return (
+            f"It is ready, but the need {need!r} is paused: no worker is handed its runs until "
+            f"`pgwf needs resume {need}`."
+        )
     if around.live_workers == 0:
         seen = around.last_worker_seen_at
         last = f"; the last one was seen {situation.since(seen)} ago" if seen else ""

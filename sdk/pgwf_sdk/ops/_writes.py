@@ -49,7 +49,7 @@ def start_from_json(
         "trace": None,
         "started_by": by,
     }
-    return _write(source, Statement("sdk_start_run", parameters, lambda rows: bool(rows[0]["created"])))
+    return write(source, Statement("sdk_start_run", parameters, lambda rows: bool(rows[0]["created"])))
 
 
 def signal_json(source: Source, run_id: str, name: str, payload: bytes, *, dedup_id: str | None = None) -> bool:
@@ -61,7 +61,7 @@ def signal_json(source: Source, run_id: str, name: str, payload: bytes, *, dedup
         "encoding": _PLAIN_JSON,
         "dedup_id": dedup_id,
     }
-    is_new: bool = _write(source, Statement("sdk_signal_run", parameters, read_value))
+    is_new: bool = write(source, Statement("sdk_signal_run", parameters, read_value))
     return is_new
 
 
@@ -73,7 +73,7 @@ def decide_json(source: Source, task_id: str, payload: bytes, *, by: str) -> Non
         "payload": payload,
         "encoding": _PLAIN_JSON,
     }
-    _write(source, Statement("sdk_decide_task", parameters, read_nothing))
+    write(source, Statement("sdk_decide_task", parameters, read_nothing))
 
 
 def _need_of_workflow(source: Source, workflow: str) -> str:
@@ -83,7 +83,8 @@ def _need_of_workflow(source: Source, workflow: str) -> str:
     return run(source, Statement("ops_need_of_workflow", {"workflow": workflow}, read))
 
 
-def _write(source: Source, statement: Statement[T]) -> T:
+def write(source: Source, statement: Statement[T]) -> T:
+    """Run a statement that changes something; errors of schema pgwf_sdk arrive as their classes."""
     try:
         return run(source, statement)
     except psycopg.Error as error:

@@ -118,6 +118,8 @@ class Tender(threading.Thread):
         self._roused = threading.Condition()
         self._is_stopped = False
         self._is_roused = False
+        self._is_draining = False
+        self._is_new = True
 
     def due_in(self, seconds: float) -> None:
         """Something falls due in `seconds`: sweep by then. Safe from any thread."""
@@ -138,6 +140,10 @@ class Tender(threading.Thread):
         while not self._is_stopped:
             try:
                 with self._database.connect() as connection:
+                    if self._is_new:
+                        # Who had this name before may have been asked to drain and was killed; this worker was not.
+                        execute(connection, _goodbye(self._worker_id))
+                        self._is_new = False
                     self._tend(connection)
                     execute(connection, _goodbye(self._worker_id))
             except psycopg.Error as error:
@@ -150,7 +156,8 @@ class Tender(threading.Thread):
             if held:
                 self._kept(execute(connection, keepalive(self._worker_id, held, self._lease)))
             found = execute(connection, _tend(self._worker_id, self._capabilities, self._build, self._slots, len(held)))
-            if found.is_draining:
+            if found.is_draining and not self._is_draining:
+                self._is_draining = True  # Once: whoever hears of it twice is to stop at once.
                 self._drain()
             due = self._interval_seconds if found.due_seconds is None else found.due_seconds
             self._wait(min(max(due, SWEEP_SECONDS_MIN), self._interval_seconds))

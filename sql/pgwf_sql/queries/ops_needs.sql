@@ -14,6 +14,8 @@ with recursive ready_needs as (
   select l.need from pgwf.lease l
   union
   select c.need from live_workers w cross join unnest(w.capabilities) c(need)
+  union
+  select s.need from pgwf.need_setting s
 )
 select
   n.need,
@@ -27,7 +29,11 @@ select
       select r.ready_at from pgwf.ready r
       where r.need = n.need and r.priority = p.priority
       order by r.pos
-      limit 1) first) as oldest_ready_at
+      limit 1) first) as oldest_ready_at,
+  coalesce(s.paused, false) as is_paused,
+  s.max_active,
+  s.rate
 from needs n
+left join pgwf.need_setting s on s.need = n.need
 order by n.need
 limit %(limit)s

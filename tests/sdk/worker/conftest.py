@@ -44,6 +44,10 @@ class Running:
     def stop(self) -> None:
         """Drain it and wait until it has ended; idempotent."""
         self.worker.stop()
+        self.join()
+
+    def join(self) -> None:
+        """Wait until it has ended by itself."""
         self._thread.join(STOP_SECONDS_MAX)
         assert not self._thread.is_alive(), "the worker did not stop"
         if self.error is not None:

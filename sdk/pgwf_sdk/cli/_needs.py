@@ -1,0 +1,101 @@
+"""What is asked for and offered, and holding some of it back: `pgwf needs` and its commands."""
+
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+
+import click
+
+from pgwf_sdk import ops
+from pgwf_sdk.cli._output import talk, write_rows
+from pgwf_sdk.cli._session import dsn_option, output_options, session
+from pgwf_sdk.cli._text import when
+
+
+@click.group("needs", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@output_options
+@click.pass_context
+def needs(context: click.Context) -> None:
+    """List what runs ask for and workers offer, or hold some of it back.
+
+    Ready runs that no worker offers anything for stand out. A need that is paused or limited is so for all workers,
+    until somebody says otherwise.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    write_rows(
+        "pgwf.need/1",
+        ops.list_needs(session().client),
+        columns={
+            "need": lambda row: row.need,
+            "ready": lambda row: f"{ops.COUNT_MAX - 1}+" if row.ready >= ops.COUNT_MAX else str(row.ready),
+            "oldest": lambda row: when(row.oldest_ready_at),
+            "running": lambda row: str(row.running),
+            "workers": lambda row: str(row.workers) if row.workers or not row.ready else "none!",
+            "limits": _limits,
+        },
+        id_of=lambda row: row.need,
+        empty="nothing is asked for, and no worker offers anything",
+    )
+
+
+@needs.command("limit")
+@click.argument("need")
+@click.option("--active", "max_active", type=click.IntRange(0), help="Runs that are with workers for it at once.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Runs handed out for it, per second.")
+@click.option(
+    "--burst", type=click.FloatRange(1), help="Runs handed out at once after a quiet time (default: the rate)."
+)
+@click.option("--none", "is_lifted", is_flag=True, help="No limit any more.")
+@dsn_option
+def limit(need: str, max_active: int | None, rate: float | None, burst: float | None, is_lifted: bool) -> None:
+    """Bound how much of NEED all workers together do, instead of the bounds it had."""
+    if (max_active is None and rate is None) != is_lifted:
+        raise click.UsageError("give --active, --rate or both; or --none to lift the limits")
+    if burst is not None and rate is None:
+        raise click.UsageError("--burst goes with --rate")
+    ops.limit_need(session().client, need, max_active=max_active, rate=rate, burst=burst, by=session().user)
+    bounds = _bounds(max_active, rate)
+    talk(f"{need}: {bounds}, from the next run on" if bounds else f"{need}: no limit")
+
+
+def _each(act: Callable[[str], None], said: str) -> Callable[[tuple[str, ...]], None]:
+    def callback(needs: tuple[str, ...]) -> None:
+        for need in needs:
+            act(need)
+            talk(f"{need}: {said}")
+
+    return callback
+
+
+def _need_command(name: str, doc: str, act: Callable[[str], None], said: str) -> None:
+    command = click.argument("needs", metavar="NEED...", nargs=-1, required=True)(_each(act, said))
+    needs.command(name, help=doc)(dsn_option(command))
+
+
+_need_command(
+    "pause",
+    "Hand out no run that asks for NEED; those that are with a worker go on.",
+    lambda need: ops.pause_need(session().client, need, by=session().user),
+    "paused",
+)
+_need_command(
+    "resume",
+    "Hand out the runs of a paused NEED again.",
+    lambda need: ops.resume_need(session().client, need, by=session().user),
+    "handed out",
+)
+
+
+def _limits(row: ops.NeedSummary) -> str:
+    return "paused" if row.is_paused else _bounds(row.max_active, row.rate)
+
+
+def _bounds(max_active: int | None, rate: float | None) -> str:
+    bounds: Sequence[str] = [
+        *([] if max_active is None else [f"{max_active} at once"]),
+        *([] if rate is None else [f"{rate:g}/s"]),
+    ]
+    return ", ".join(bounds)
+
+
+COMMANDS = MappingProxyType({"needs": needs})
