@@ -26,7 +26,7 @@ from pgwf_sdk.replay._commands import (
 )
 from pgwf_sdk.replay._context import Child, Context
 from pgwf_sdk.replay._human import Decision, HumanRequest, Vote
-from pgwf_sdk.replay._mismatch import with_sources
+from pgwf_sdk.replay._report import Source, seqs_of, with_sources
 from pgwf_sdk.replay._sync import SyncActivation
 
 __all__ = [
@@ -50,10 +50,12 @@ __all__ = [
     "RecordValue",
     "RunInfo",
     "RunStep",
+    "Source",
     "StartChild",
     "StartTimer",
     "Suspended",
     "SyncActivation",
     "Vote",
+    "seqs_of",
     "with_sources",
 ]

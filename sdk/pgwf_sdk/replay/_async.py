@@ -36,7 +36,7 @@ class AsyncActivation:
     def __init__(self, workflow: Workflow[..., Any], run: RunInfo, history: Sequence[Entry]) -> None:
         self.outcome: Outcome | None = None
         self._workflow = workflow
-        self._machine = Machine(run, history)
+        self._machine = Machine(workflow, run, history)
         self._root: asyncio.Task[Any] | None = None
         self._has_ended = False
         self._timers: dict[int, TimerCall] = {}
@@ -48,6 +48,7 @@ class AsyncActivation:
             drop_timer=self._drop_timer,
             is_quiet=lambda: self._machine.history.is_replaying,
         )
+        self._machine.stands_at = self._loop.stands_at
 
     def start(self) -> list[Command]:
         """Run the workflow over its journal and return what is to be done next."""
@@ -123,7 +124,7 @@ class AsyncActivation:
 
     def _finish(self, root: asyncio.Task[Any]) -> list[Command]:
         """The code has returned; the run ends once all that rides along is recorded."""
-        commands = self._machine.end()
+        commands = self._machine.end(None if root.cancelled() else root.exception())
         if self._machine.blocked is not None:
             return self._end(self._machine.blocked)
         if not self._machine.has_unrecorded:

@@ -28,7 +28,7 @@ from pgwf_sdk.replay._calls import (
 )
 from pgwf_sdk.replay._group import CallGroup
 from pgwf_sdk.replay._human import HumanRequest
-from pgwf_sdk.replay._machine import code_of_caller
+from pgwf_sdk.replay._places import line_of_caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -244,7 +244,7 @@ class ContextCore(ABC):
     def _open_map(self, each: Any, items: Sequence[Any], width: int | None) -> CallGroup:
         """A map over a Step or Workflow needs no code of its own between calls, hence no branch to run it."""
         path = self._machine.open_branches("map", self._scope)
-        code = code_of_caller() if not self._machine.history.is_replaying else None
+        code = line_of_caller() if not self._machine.history.is_replaying else None
 
         def make_child(scope: Scope, item: Any) -> PendingCall:
             return ChildCall(scope, each(item), None)

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 from pgwf_sdk._errors import BranchCancelled, RunCancelled, Suspend, UsageError
 from pgwf_sdk.replay._calls import Settled
 from pgwf_sdk.replay._machine import CancelRequest, Machine
+from pgwf_sdk.replay._places import line_of_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pgwf_journal import Entry
     from pgwf_sdk.replay._commands import Command
+    from pgwf_sdk.replay._places import Line
     from pgwf_sdk.replay._scope import Scope
 
 __all__ = ["BRANCH_THREADS_MAX", "Branches", "Fiber", "Fibers"]
@@ -73,6 +75,12 @@ class Fibers:
         self.root = Fiber(self, machine.root)
         self.current = self.root
         self._alive: list[Fiber] = [self.root]
+        machine.stands_at = self.stands_at
+
+    def stands_at(self) -> list[Line]:
+        """Where its fibers wait."""
+        lines = [line_of_thread(fiber.ident) for fiber in self._alive if fiber.ident]
+        return [line for line in lines if line is not None]
 
     def wait(self, fiber: Fiber, settled: Settled) -> Any:
         """Return the value of `settled`, or raise its error, once it has one. Suspend: this activation is over."""

@@ -24,12 +24,13 @@ class History:
         self.entries: list[Entry] = []
         self.cursor = 0
         self.last_call = -1
-        """Position of the last entry that belongs to a call: up to there the code repeats what it did before."""
+        """Position of the last entry of a call that the activation began with: up to there the code repeats itself."""
         self.markers: set[str] = set()
         self._by_scope: dict[str, dict[int, Entry]] = {}
         self.extend(entries)
-        for entry in self.entries:
+        for position, entry in enumerate(self.entries):
             if entry.call:
+                self.last_call = position
                 self.calls_in(entry.scope).setdefault(entry.call, entry)
 
     def extend(self, entries: Iterable[Entry]) -> None:
@@ -44,9 +45,7 @@ class History:
                     expected_seq=expected,
                     found_seq=entry.seq,
                 )
-            if entry.call:
-                self.last_call = len(known)
-            elif entry.kind == Kind.PATCH:
+            if entry.kind == Kind.PATCH:
                 self.markers.add(entry.name)
             known.append(entry)
 
@@ -56,6 +55,10 @@ class History:
         if calls is None:
             calls = self._by_scope[scope] = {}
         return calls
+
+    def scopes(self) -> Iterable[tuple[str, dict[int, Entry]]]:
+        """The scopes that the activation began with or has opened since, each with its recorded calls."""
+        return self._by_scope.items()
 
     @property
     def is_replaying(self) -> bool:

@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pgwf_sdk._errors import ContextError
 from pgwf_sdk.replay._future import CallFuture
+from pgwf_sdk.replay._places import line_of_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
+
+    from pgwf_sdk.replay._places import Line
 
 __all__ = ["ReadyHandle", "WorkflowLoop"]
 
@@ -100,6 +103,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             if not left:
                 return False
         return True
+
+    def stands_at(self) -> list[Line]:
+        """Where its tasks await."""
+        lines = [line_of_task(task) for task in self._tasks if not task.done()]
+        return [line for line in lines if line is not None]
 
     def close_tasks(self) -> None:
         """Close every coroutine, the youngest first, on this thread: never leave it to the garbage collector."""

@@ -8,10 +8,7 @@ the open calls handed to the worker as commands.
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pgwf_journal import Kind, Phase
 from pgwf_sdk._errors import RunCancelled, UndecodableError
@@ -20,19 +17,18 @@ from pgwf_sdk.replay._calls import BranchCall, ChildCall, PatchCall, PendingCall
 from pgwf_sdk.replay._commands import Abandon, Blocked, Command, RunInfo
 from pgwf_sdk.replay._group import CallGroup
 from pgwf_sdk.replay._history import History
+from pgwf_sdk.replay._places import line_of_caller
 from pgwf_sdk.replay._scope import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
-    from types import FrameType
 
     from pgwf_journal import Entry
-    from pgwf_sdk._definition import Step
+    from pgwf_sdk._definition import Step, Workflow
+    from pgwf_sdk.replay._places import Line
 
 __all__ = ["CancelRequest", "Machine"]
-
-_OWN_FILES: Final = (str(Path(__file__).parent.parent) + "/", str(Path(asyncio.__file__).parent) + "/", "<frozen ")
 
 
 class CancelRequest:
@@ -55,16 +51,23 @@ class Machine:
         "_unsent",
         "blocked",
         "cancel",
+        "fn",
         "history",
+        "is_awaited",
         "is_latched",
         "now",
         "root",
         "run",
+        "stands_at",
         "steps",
     )
 
-    def __init__(self, run: RunInfo, history: Sequence[Entry]) -> None:
+    def __init__(self, workflow: Workflow[..., Any], run: RunInfo, history: Sequence[Entry]) -> None:
         self.run = run
+        self.fn: Callable[..., Any] = workflow.fn
+        self.is_awaited = workflow.is_async
+        self.stands_at: Callable[[], Iterable[Line]] = tuple
+        """Where the code waits just now; the driver knows."""
         self.now: datetime = run.started_at
         self.blocked: Blocked | None = None
         self.cancel: CancelRequest | None = None
@@ -102,12 +105,12 @@ class Machine:
         scope.open[ordinal] = call
         recorded = scope.recorded.get(ordinal)
         if recorded is None:
-            call.code = code_of_caller()
+            call.code = line_of_caller()
             self._unsent.append(call)
             return True
         if recorded.name != call.name or recorded.kind != call.kind or recorded.occurrence != occurrence:
             if self.blocked is None:
-                call.code = code_of_caller()
+                call.code = line_of_caller()
                 self.blocked = Blocked(_mismatch.different_call(self, call, recorded))
         elif recorded.phase == Phase.OPENED:
             call.opened = recorded
@@ -153,11 +156,11 @@ class Machine:
         known = self._patches.get(name)
         if known is None:
             is_marked = name in self.history.markers
-            known = self._patches[name] = is_marked or not self.history.is_replaying
+            known = self._patches[name] = is_marked or not self._has_been_further()
             if known and not is_marked:
                 marker = PatchCall(self.root, name, _mismatch.no_codec)
                 marker.occurrence = 1
-                marker.code = code_of_caller()
+                marker.code = line_of_caller()
                 self._unsent.append(marker)
                 self._must_record.append(marker)
         return known
@@ -200,7 +203,7 @@ class Machine:
             try:
                 call.settle(entry)
             except UndecodableError as error:
-                self.blocked = Blocked(_mismatch.undecodable(self, entry, error))
+                self.blocked = Blocked(_mismatch.undecodable(self, entry, error, call))
                 return None
             if entry.recorded_at > self.now:
                 self.now = entry.recorded_at
@@ -220,7 +223,7 @@ class Machine:
         self._unsent.clear()
         return commands
 
-    def end(self) -> list[Command]:
+    def end(self, error: BaseException | None) -> list[Command]:
         """The code has ended: read the rest of the journal, and return what must still be recorded.
 
         Blocks the run when there are entries of calls that were never made. What else is open is of no interest.
@@ -234,7 +237,7 @@ class Machine:
                 continue
             scope = self._scopes.get(entry.scope)
             if scope is None or entry.call > scope.calls:
-                self.blocked = Blocked(_mismatch.ended_early(self, entry))
+                self.blocked = Blocked(_mismatch.ended_early(self, entry, error))
                 return []
             call = scope.open.get(entry.call)
             if call is not None:
@@ -263,6 +266,17 @@ class Machine:
     def _waiting(self) -> list[PendingCall]:
         return [call for scope in self._scopes.values() for call in scope.open.values()]
 
+    def _has_been_further(self) -> bool:
+        """True when the journal has a call that the code has not made yet in this activation.
+
+        Code with the patch would have decided on it before it made that call, and the marker would stand before it.
+        """
+        for path, recorded in self.history.scopes():
+            scope = self._scopes.get(path)
+            if recorded and (scope is None or max(recorded) > scope.calls):
+                return True
+        return False
+
     def _note_opened(self, scope: Scope, entry: Entry) -> None:
         call = scope.open.get(entry.call) or self._abandoned.get((entry.scope, entry.call))
         if call is not None:
@@ -272,14 +286,3 @@ class Machine:
         for call in self._must_record:
             if call.kind == Kind.PATCH and call.name == name:
                 call.is_done = True
-
-
-def code_of_caller() -> tuple[str, int] | None:
-    """Return file and line of the user's code that called into the SDK; looked for only where nothing is recorded."""
-    frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] - documented in sys, and the only cheap way
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_OWN_FILES):
-            return name, frame.f_lineno
-        frame = frame.f_back
-    return None

@@ -29,7 +29,7 @@ class SyncActivation:
 
     def __init__(self, workflow: Workflow[..., Any], run: RunInfo, history: Sequence[Entry]) -> None:
         self._workflow = workflow
-        self._machine = Machine(run, history)
+        self._machine = Machine(workflow, run, history)
         self._is_started = False
 
     def run(self, exchange: Callable[[list[Command]], Sequence[Entry]]) -> Outcome:
@@ -92,7 +92,7 @@ class SyncActivation:
         machine = self._machine
         machine.is_latched = True
         while True:
-            commands = machine.end()
+            commands = machine.end(error)
             if machine.blocked is not None:
                 return machine.blocked
             if not machine.has_unrecorded:

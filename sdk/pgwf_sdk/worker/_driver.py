@@ -74,6 +74,7 @@ class Driver:
         self._alarm: Handle | None = None
         self._turn: str | None = None  # The step that appends in a transaction of its own, as the item in flight.
         self._wants_inbox = False
+        self._is_explaining = False  # The report on a blocked run gets its source lines.
         self._is_numbering = False  # Source lines are being numbered: what is to be said gathers until then.
         self._is_over = False
         self.is_giving_back = False
@@ -183,8 +184,12 @@ class Driver:
         """The run's code is over, or was suspended."""
         if self._is_over or isinstance(outcome, Suspended):
             return
+        self._is_explaining = isinstance(outcome, Blocked) and self._outcome is None
         self._outcome = outcome
-        self._pump()
+        if isinstance(outcome, Blocked) and self._is_explaining:
+            self._port.explain(self.claim.n, outcome.report, lambda report: self.ended(Blocked(report)))
+        else:
+            self._pump()
 
     def broke(self, error: Exception) -> None:
         """Running the code failed in the SDK itself: never the run's fault, so it is given back and tried again."""
@@ -195,7 +200,9 @@ class Driver:
 
     def _take(self, command: Command) -> None:
         match command:
-            case RunStep():
+            case RunStep(id=call, step=step):
+                if step.is_transaction and call.code is not None:
+                    self._port.code_numbers({call.code}, _nothing)  # Its turn does not wait for them.
                 if self._leaving is None:  # Otherwise whoever has the run next is asked again.
                     self._steps.take(command, self._batch)
             case RecordValue(payload=payload, encoding=encoding):
@@ -213,11 +220,12 @@ class Driver:
 
     def _pump(self) -> None:
         """Send the next item if there is something to say; otherwise wait for the next instant."""
-        if self._is_over or self._in_flight is not None or self._is_numbering:
+        if self._is_over or self._in_flight is not None or self._is_numbering or self._is_explaining:
             return
         if self._outcome is None:
             self._look_around()
-        if self._head is not None and self._give_turn():
+        # What was said before goes first: a patch marker must not come after what the new code did.
+        if self._head is not None and not self._batch.drafts and self._give_turn():
             return
         codes = {one.code for one in self._batch.drafts if one.code is not None}
         numbers = self._port.code_numbers(codes, self._numbered) if codes else {}
@@ -251,7 +259,12 @@ class Driver:
         if turn is None:
             return False
         item = self._item("keep")
-        item.entries, item.attempts = [one.entry for one in batch.drafts], batch.attempts
+        numbers = self._port.code_numbers({one.code for one in batch.drafts if one.code is not None}, _nothing) or {}
+        item.entries = [
+            msgspec.structs.replace(one.entry, code=None if one.code is None else numbers.get(one.code))
+            for one in batch.drafts
+        ]
+        item.attempts = batch.attempts
         self._turn, self._in_flight = item.entries[0].key, batch
         turn.set_result(item)
         return True
@@ -399,6 +412,10 @@ class Driver:
             self._alarm = None
         if (instant := _earliest(self._steps.next_instant, self.waits.next_instant())) is not None:
             self._alarm = self._port.call_at(instant, self._pump)
+
+
+def _nothing() -> None:
+    """For who does not wait for an answer."""
 
 
 def _hears_of_cancel(history: Sequence[Entry]) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import psycopg
 
+from pgwf_sdk.replay import Source, seqs_of, with_sources
 from pgwf_sql.database import AsyncDatabase, Row, Statement
 
 log = logging.getLogger("pgwf_sdk.worker")
@@ -22,6 +23,13 @@ def _numbers(build: str, lines: Sequence[Line]) -> Statement[dict[Line, int]]:
 
     parameters = {"build": build, "files": [file for file, _ in lines], "lines": [line for _, line in lines]}
     return Statement("journal_code_numbers", parameters, read, is_repeatable=True)
+
+
+def _sources(n: int, seqs: Sequence[int]) -> Statement[dict[int, Source]]:
+    def read(rows: Sequence[Row]) -> dict[int, Source]:
+        return {row["seq"]: Source(row["build"], row["file"], row["line"]) for row in rows}
+
+    return Statement("journal_sources", {"n": n, "seqs": list(seqs)}, read, is_repeatable=True)
 
 
 class Lines:
@@ -47,6 +55,18 @@ class Lines:
             self._asked |= missing
             self._spawn(self._ask(new))
         return None
+
+    def explain(self, n: int, report: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
+        """Give `then` the report on run `n` with the places of its entries, or without them if they cannot be read."""
+        self._spawn(self._explain(n, report, then))
+
+    async def _explain(self, n: int, report: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
+        sources: dict[int, Source] = {}
+        try:
+            sources = await self._database.run(_sources(n, seqs_of(report)))
+        except psycopg.Error as error:
+            log.warning("run %s: where its journal was recorded cannot be read: %s", report["run_id"], error)
+        then(with_sources(report, sources, build=self._build))
 
     async def _ask(self, lines: list[Line]) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +41,9 @@ class Port(Protocol):
     def code_numbers(self, codes: set[tuple[str, int]], then: Callable[[], None]) -> dict[tuple[str, int], int] | None:
         """The numbers of source lines, or None and a later call of `then` while the database has to be asked."""
         ...
+
+    def explain(self, n: int, report: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
+        """Call `then` with the report on run `n`, completed by where its entries were recorded if that can be read."""
 
     def released(self, driver: Driver, status: str) -> None:
         """The lease is gone; `status` says how, as in RunTrace.released."""

@@ -326,6 +326,9 @@ class Session:
     def code_numbers(self, codes: set[tuple[str, int]], then: Callable[[], None]) -> dict[tuple[str, int], int] | None:
         return self._lines.numbers(codes, then)
 
+    def explain(self, n: int, report: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
+        self._lines.explain(n, report, then)
+
     def released(self, driver: Driver, status: str) -> None:
         if self._drivers.get(driver.claim.n) is driver:
             del self._drivers[driver.claim.n]

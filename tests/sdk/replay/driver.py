@@ -145,6 +145,8 @@ class Driver:
         if not isinstance(command, RunStep | RecordValue) and command.opened is None:
             self._record(command.id, Phase.OPENED)
         self._open[place] = command
+        if isinstance(command, RecordValue):
+            self._answer(command)  # As a worker does: it comes before all that the code asks for later.
 
     def _answer_some(self) -> bool:
         """Answer what can be; timers fire only when nothing else can happen, the earliest first."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ import pytest
 
 from pgwf_journal import Kind
 from pgwf_sdk import AsyncContext, Context, Step, Workflow, step, workflow
-from pgwf_sdk.replay import Blocked, Completed, with_sources
+from pgwf_sdk.replay import Blocked, Completed, Source, with_sources
 from tests.sdk.replay.driver import Driver
 
 
@@ -52,6 +53,12 @@ def async_program_of(*steps: Step[[], int]) -> Workflow[[], list[int]]:
     return checkout
 
 
+def line_of(text: str, offset: int = 0) -> str:
+    """File and line of the first line of this file that has `text`, as reports show them."""
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return f"{__file__}:{next(number for number, line in enumerate(lines, 1) if text in line) + offset}"
+
+
 def report_of(old: Workflow[[], Any], new: Workflow[[], Any], *, keep: int | None = None) -> dict[str, Any]:
     """What the new code says to the old one's journal, or to its first `keep` entries."""
     before = Driver(old())
@@ -74,13 +81,20 @@ def test_an_inserted_call_is_reported_at_its_place(made_by: Any) -> None:
     assert report["actual"]["key"] == "/step:apply_coupon#1"
     assert report["actual"]["source"].startswith(f"{__file__}:")
     assert [entry["name"] for entry in report["last_matched"]] == ["load_cart", "reserve"]
-    assert report["fixes"][0] == 'if the call is new, guard it: if ctx.patched("add-apply_coupon"): …'
+    awaited = "await " if made_by is async_program_of else ""
+    assert report["fixes"] == [
+        f'if the call is new, guard it:\nif ctx.patched("add-apply_coupon"):\n    {awaited}ctx.step(apply_coupon, …)',
+        'if it was renamed, keep the recorded name: .options(name="charge")',
+        "or deploy the code this run was started with, and resume the run",
+        "or run it again from there: pgwf fork run-1 --before '/step:charge#1'",
+    ]
 
 
 def test_a_removed_call_is_reported_with_what_comes_next() -> None:
     report = report_of(program_of(load_cart, reserve, charge), program_of(load_cart, charge))
 
     assert report["class"] == "removed_or_reordered"
+    assert 'if not ctx.patched("drop-reserve"):\n    ctx.step(reserve, …)' in report["fixes"][0]
     assert report["expected"]["key"] == "/step:reserve#1"
     assert [entry["key"] for entry in report["next_recorded"]] == ["/step:charge#1"]
 
@@ -111,14 +125,33 @@ def test_a_call_of_another_kind_is_reported() -> None:
     report = report_of(program_of(charge), waits)
 
     assert report["class"] == "kind_changed"
+    assert report["fixes"][0] == (
+        "keep the recorded call for runs that made it:\n"
+        'if ctx.patched("change-charge"):\n    ctx.wait_signal("charge", …)\nelse:\n    ctx.step(charge, …)'
+    )
     assert report["actual"]["kind"] == "signal"
 
 
 def test_code_that_ends_before_its_journal_is_reported() -> None:
     report = report_of(program_of(load_cart, reserve), program_of(load_cart))
 
-    assert report["class"] == "ended_early"
+    assert report["class"] == "returned_early"
     assert report["expected"]["key"] == "/step:reserve#1"
+    assert report["ended_at"] == line_of("def checkout", -1)
+
+
+def test_code_that_raises_before_its_journal_ends_is_reported_with_the_line_that_raised() -> None:
+    @workflow(name="checkout")
+    def new(ctx: Context) -> int:
+        return ctx.step(load_cart) // 0
+
+    report = report_of(program_of(load_cart, reserve), new)
+
+    assert report["class"] == "raised_early"
+    assert report["expected"]["key"] == "/step:reserve#1"
+    assert report["ended_at"] == line_of("return ctx.step(load_cart) // 0")
+    assert report["detail"].startswith("ZeroDivisionError: ")
+    assert f"this code: ended at {report['ended_at']}" in report["text"]
 
 
 def test_code_that_waits_where_the_journal_goes_on_is_reported() -> None:
@@ -135,6 +168,35 @@ def test_code_that_waits_where_the_journal_goes_on_is_reported() -> None:
     assert report["class"] == "not_reached"
     assert report["expected"]["key"] == "/branch:parallel#1[0]/step:load_cart#1"
     assert report["waiting"] == ["/step:apply_coupon#1"]
+    assert report["actual"]["source"] == line_of("        ctx.step(apply_coupon)")
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_the_line_at_which_the_code_waits_is_found_when_its_call_is_recorded(form: str) -> None:
+    @workflow(name="checkout")
+    async def old(ctx: AsyncContext) -> None:
+        task = asyncio.ensure_future(ctx.wait_signal("go", int, timeout=timedelta(1)))
+        await ctx.step(load_cart)
+        await task
+
+    @workflow(name="checkout")
+    async def asynchronous(ctx: AsyncContext) -> None:
+        await inner(ctx)
+
+    async def inner(ctx: AsyncContext) -> None:
+        await ctx.wait_signal("go", int, timeout=timedelta(1))  # async
+
+    @workflow(name="checkout")
+    def synchronous(ctx: Context) -> None:
+        ctx.wait_signal("go", int, timeout=timedelta(1))  # sync
+
+    report = report_of(old, synchronous if form == "sync" else asynchronous)
+
+    assert report["class"] == "not_reached"
+    assert report["expected"]["key"] == "/step:load_cart#1"
+    assert report["actual"]["key"] == "/signal:go#1"
+    assert report["stands_at"] == [line_of(f"# {form}")]
+    assert report["actual"]["source"] == report["stands_at"][0]
 
 
 def test_a_call_that_was_made_but_never_recorded_matches_anything() -> None:
@@ -190,16 +252,25 @@ def test_a_difference_is_final_for_the_activation_whatever_the_code_catches() ->
 
 def test_the_text_shows_both_sides_with_their_source_lines() -> None:
     report = report_of(program_of(load_cart, charge), program_of(load_cart, apply_coupon, charge))
-    report["expected"]["code"] = 7
-    shown = with_sources(report, {7: ("flows/checkout.py", 36)})
+    shown = with_sources(
+        report, {2: Source("b41", "flows/cart.py", 9), 3: Source("b41", "flows/checkout.py", 36)}, build="b42"
+    )
 
     lines = shown["text"].splitlines()
-    assert lines[0].startswith("run run-1 (workflow 'checkout') cannot go on with this code:")
-    assert "/step:load_cart#1" in lines[2]
+    assert lines[0].startswith("run run-1 (workflow 'checkout') cannot go on with build b42:")
+    assert lines[1] == "  inserted_or_renamed at scope /, position 2"
+    assert "/step:load_cart#1 (flows/cart.py:9)" in lines[2]
     assert lines[3].startswith("  >    2  /step:charge#1")
     assert "(flows/checkout.py:36)" in lines[3]
     assert f"/step:apply_coupon#1  {__file__}:" in lines[3]
     assert lines[3].endswith("<- first difference")
+    assert lines[4].startswith("  recorded:  /step:charge#1 at flows/checkout.py:36 by build b41, 2026-")
+    assert lines[5] == f"  this code: /step:apply_coupon#1 at {report['actual']['source']}"
+    assert lines[6:9] == [
+        "  fix: if the call is new, guard it:",
+        '         if ctx.patched("add-apply_coupon"):',
+        "             ctx.step(apply_coupon, …)",
+    ]
     assert report["expected"]["source"] is None
 
 

@@ -88,6 +88,9 @@ class StillPort:
         self.thens.append(then)
         return self.numbers
 
+    def explain(self, _n: int, report: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
+        then(report)
+
     def released(self, _driver: Driver, _status: str) -> None:
         pass
 

@@ -214,18 +214,23 @@ def test_code_that_no_longer_fits_the_journal_blocks_the_run_until_a_deploy_mend
         ctx.wait_signal("go", int)
         return ctx.step(double, x)
 
-    old = start_worker(first_version)
+    old = start_worker(first_version, build="b41")
     run = client.start(first_version())
     wait_until(lambda: is_waiting(client, run.run_id), "the run waits")
     old.stop()
 
-    broken = start_worker(renamed)
+    broken = start_worker(renamed, build="b42")
     client.signal(run.run_id, "go", 1)
     wait_until(lambda: client.get(run.run_id).status() == "blocked", "the run is blocked")
     report = db.execute("select report from pgwf_sdk.blocked").fetchone()
     assert report is not None
     assert report[0]["expected"]["key"] == "/step:double#1"
     assert report[0]["actual"]["key"] == "/step:triple#1"
+    first_line = first_version.fn.__code__.co_firstlineno
+    assert report[0]["expected"]["source"] == f"{__file__}:{first_line + 2}"
+    assert report[0]["actual"]["source"] == f"{__file__}:{renamed.fn.__code__.co_firstlineno + 2}"
+    assert (report[0]["expected"]["build"], report[0]["build"]) == ("b41", "b42")
+    assert f"recorded:  /step:double#1 at {__file__}:{first_line + 2} by build b41" in report[0]["text"]
     broken.stop()
 
     start_worker(first_version)
