@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
+from typing import Any, cast
 
 from pgwf_sdk._definition import Call, Step, Workflow
 
@@ -23,10 +25,9 @@ def check_call(found: object, excess: tuple[object, ...], *, used: str) -> None:
             f"{used}: found {len(excess)} more after the call; expected the arguments of the workflow inside the call:"
             f" {used}(checkout(order))"
         )
-    what = f"the step {found.name}" if isinstance(found, Step) else f"{found!r}, a {type(found).__name__}"
     raise TypeError(
-        f"{used}: found {what}; expected the call of a workflow, such as {used}(checkout(order)). Steps are called by"
-        " workflows only, and calling one anywhere else runs its function at once"
+        f"{used}: found {_described(found)}; expected the call of a workflow, such as {used}(checkout(order))."
+        " Steps are called by workflows only, and calling one anywhere else runs its function at once"
     )
 
 
@@ -34,3 +35,39 @@ def check_timedelta(found: object, *, used: str) -> None:
     """TypeError: a number lacks a unit. `used` is the option as it was written: `result(timeout=3)`."""
     if not isinstance(found, timedelta):
         raise TypeError(f"{used}: found {found!r}; expected a timedelta, such as timedelta(seconds=5)")
+
+
+def check_workflows(found: object, *, used: str) -> list[Workflow[..., Any]]:
+    """Return the workflows. TypeError: one that is not in a list, or something else in the list."""
+    if isinstance(found, Workflow):
+        raise TypeError(f"{used}: found the workflow {found.name}; expected a list: workflows=[{found.name}]")
+    if not isinstance(found, Iterable):
+        raise TypeError(f"{used}: found {_described(found)}; expected a list of workflows: workflows=[checkout]")
+    listed: list[object] = list(cast("Any", found))
+    for one in listed:
+        if isinstance(one, Workflow):
+            continue
+        is_step = isinstance(one, Step)
+        advice = "a worker runs any step of the workflows it is given" if is_step else _ADVICE
+        raise TypeError(f"{used}: found {_described(one)} among them; expected workflows only: {advice}")
+    return cast("list[Workflow[..., Any]]", listed)
+
+
+def check_names(found: object, *, used: str) -> list[str]:
+    """Return the names. TypeError: a single text, whose letters would be taken for names, or no texts."""
+    if isinstance(found, str):
+        raise TypeError(f"{used}: found the text {found!r}; expected a list: [{found!r}]")
+    listed = list(cast("Iterable[object]", found)) if isinstance(found, Iterable) else [found]
+    for one in listed:
+        if not isinstance(one, str):
+            raise TypeError(f"{used}: found {_described(one)}; expected a list of texts, such as ['gpu']")
+    return cast("list[str]", listed)
+
+
+_ADVICE = "functions decorated with @workflow, uncalled"
+
+
+def _described(found: object) -> str:
+    if isinstance(found, Step):
+        return f"the step {found.name}"
+    return "a call of a workflow" if isinstance(found, Call) else f"{found!r}, a {type(found).__name__}"

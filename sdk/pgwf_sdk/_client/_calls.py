@@ -23,10 +23,10 @@ from pgwf_sdk._errors import (
     SerialisationError,
 )
 from pgwf_sdk._misuse import check_timedelta
+from pgwf_sdk._wording import duration_words, stuck_words
 from pgwf_sdk.ops._filters import RunFilter
 from pgwf_sdk.ops._rows import FINAL_STATUSES, STATUSES, RunSummary, TaskSummary
 from pgwf_sdk.ops._statements import run_statement, runs_statement, tasks_statement
-from pgwf_sdk.ops._wording import duration_words, stuck_words
 from pgwf_sql.database import Row, Statement, message_of, read_nothing, read_value
 
 R = TypeVar("R")

@@ -5,6 +5,7 @@ Functions take a client, or a psycopg connection whose transaction they join, an
 They read the database only, so they work while every worker is down.
 """
 
+from pgwf_sdk._wording import count_words, duration_words, short_duration_words, stuck_words
 from pgwf_sdk.ops._decisions import DecisionError, DecisionForm, Field, Variant
 from pgwf_sdk.ops._failures import Failure, failure_of
 from pgwf_sdk.ops._filters import FilterError, RunFilter, parse_duration, parse_filter
@@ -45,7 +46,6 @@ from pgwf_sdk.ops._timeline_calls import Facts
 from pgwf_sdk.ops._timeline_rows import BUSY_LOOKS, Look, RowState, Segment, Timeline, TimelineRow
 from pgwf_sdk.ops._timescale import Fold, TimeScale, scale_of, time_scale
 from pgwf_sdk.ops._why import COUNT_MAX
-from pgwf_sdk.ops._wording import count_words, duration_words, short_duration_words, stuck_words
 from pgwf_sdk.ops._writes import decide_json, signal_json, start_from_json
 
 __all__ = [

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from pgwf_sdk._wording import duration_words
 from pgwf_sdk.ops._timeline_rows import Look, RowState, Segment, TimelineRow
-from pgwf_sdk.ops._wording import duration_words
 
 FOLD_ROWS_MIN = 6
 """Fewer equal rows than this are drawn one by one."""

@@ -57,10 +57,15 @@ def runs_statement(filter_: RunFilter, *, before: int | None, limit: int) -> Sta
         runs = read_all(RunSummary)(rows[:limit])
         return RunPage(runs=runs, next_before=runs[-1].n if len(rows) > limit else None)
 
+    # Completed runs are found among all runs, and what is asked for with them too; the rest has sources of its own.
+    are_all = not filter_.statuses or "completed" in filter_.statuses
     parameters = {
         "before": before,
         "limit": _limit(limit) + 1,
         "statuses": list(filter_.statuses) or None,
+        "are_all": are_all,
+        "rare": [] if are_all else list(filter_.statuses),
+        "is_live": not are_all and not {"ready", "waiting"}.isdisjoint(filter_.statuses),
         "not_statuses": list(filter_.not_statuses) or None,
         "workflows": list(filter_.workflows) or None,
         "not_workflows": list(filter_.not_workflows) or None,
@@ -131,6 +136,7 @@ def tasks_statement(
     """Human tasks, the one due first on top. None does not narrow."""
     parameters = {
         "states": None if states is None else list(states),
+        "is_undecided": states is not None and {*states} <= {"open", "claimed"},
         "need": need,
         "holder": holder,
         "is_overdue": is_overdue,

@@ -1,10 +1,10 @@
 """A run as a timeline: its span, its workers, its calls."""
 
+from pgwf_sdk._wording import duration_words
 from pgwf_sdk.ops._folding import fold_equal_rows
 from pgwf_sdk.ops._timeline_calls import Facts, call_rows
 from pgwf_sdk.ops._timeline_rows import Look, RowState, Segment, Timeline, TimelineRow
 from pgwf_sdk.ops._timeline_workers import worker_rows
-from pgwf_sdk.ops._wording import duration_words
 
 _STATE_OF_STATUS = {
     "completed": RowState.COMPLETED,

@@ -12,10 +12,10 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from pgwf_sdk._wording import count_words, duration_words
 from pgwf_sdk.ops._failures import failure_of
 from pgwf_sdk.ops._rows import Activation, Attempt, JournalEntry, RunSummary, TaskSummary
 from pgwf_sdk.ops._timeline_rows import Look, RowState, Segment, TimelineRow
-from pgwf_sdk.ops._wording import count_words, duration_words
 
 SEQ_MAX = 2**63 - 1
 """After every entry a journal can have."""

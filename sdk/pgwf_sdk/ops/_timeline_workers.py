@@ -5,10 +5,10 @@ time.
 from collections.abc import Sequence
 from datetime import datetime
 
+from pgwf_sdk._wording import count_words
 from pgwf_sdk.ops._rows import Activation
 from pgwf_sdk.ops._timeline_calls import Facts
 from pgwf_sdk.ops._timeline_rows import Look, RowState, Segment, TimelineRow
-from pgwf_sdk.ops._wording import count_words
 
 WORKER_ROWS_MAX = 6
 """More workers than this share one row: who they were is in `pgwf show --journal`."""

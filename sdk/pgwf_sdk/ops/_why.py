@@ -6,8 +6,8 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from pgwf_sdk._wording import count_words, duration_words
 from pgwf_sdk.ops._rows import OpenCall, RunSummary, TaskSummary
-from pgwf_sdk.ops._wording import count_words, duration_words
 
 COUNT_MAX = 1001
 """Counts stop here: whether there are a thousand or a million more changes nothing."""

@@ -19,6 +19,7 @@ from pgwf_sdk._errors import (
     UndecodableError,
     WaitTimeoutError,
 )
+from pgwf_sdk._wording import limit_words
 from pgwf_sdk.replay._commands import (
     AwaitSignal,
     CallId,
@@ -180,7 +181,7 @@ class SignalCall(PendingCall):
         if entry.phase == Phase.COMPLETED:
             self.value = self.codec.decode_sent(entry.payload, entry.encoding)
         else:
-            within = "" if self.timeout is None else f" within {self.timeout}"
+            within = "" if self.timeout is None else f" within {limit_words(self.timeout)}"
             self.error = WaitTimeoutError(f"signal {self.name!r} did not come{within}", name=self.name)
         self.is_done = True
 
@@ -245,7 +246,7 @@ class HumanCall(PendingCall):
             value = self.request.codec.decode(payload, encoding)
             self.value = Decision(value, "", entry.recorded_at, (), timed_out=True)
         else:
-            within = "" if self.request.expires is None else f" within {self.request.expires}"
+            within = "" if self.request.expires is None else f" within {limit_words(self.request.expires)}"
             self.error = WaitTimeoutError(f"human task {self.name!r} was not decided{within}", name=self.name)
         self.is_done = True
 

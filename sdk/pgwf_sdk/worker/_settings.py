@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pgwf_sdk._definition import Workflow, pinned
 from pgwf_sdk._errors import DefinitionError
+from pgwf_sdk._misuse import check_names, check_workflows
 
 CONCURRENCY: Final = 64
 """Runs one worker works on at a time, unless told otherwise."""
@@ -52,9 +53,9 @@ class Settings:
 
 
 def by_name(workflows: Iterable[Workflow[..., Any]]) -> dict[str, Workflow[..., Any]]:
-    """Workflows by their names. DefinitionError: two have the same."""
+    """Workflows by their names. DefinitionError: two have the same. TypeError: they are none."""
     known: dict[str, Workflow[..., Any]] = {}
-    for workflow in workflows:
+    for workflow in check_workflows(workflows, used="Worker(workflows=…)"):
         if known.setdefault(workflow.name, workflow) is not workflow:
             raise DefinitionError(
                 f"two workflows are called {workflow.name!r}: {known[workflow.name].fn!r} and {workflow.fn!r};"
@@ -65,7 +66,7 @@ def by_name(workflows: Iterable[Workflow[..., Any]]) -> dict[str, Workflow[..., 
 
 def offered(workflows: Mapping[str, Workflow[..., Any]], capabilities: Iterable[str], build: str) -> tuple[str, ...]:
     """Everything a worker offers: its capabilities, the names of its workflows, and each of them for its build."""
-    wanted = set(capabilities)
+    wanted = set(check_names(capabilities, used="Worker(capabilities=…)"))
     for capability in wanted:
         if capability.startswith(HUMAN_PREFIX):
             raise DefinitionError(

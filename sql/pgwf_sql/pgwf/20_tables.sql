@@ -43,6 +43,8 @@ create table if not exists pgwf.job (
 
 -- For the sweep: cancelled jobs to archive, expired jobs to archive.
 create index if not exists job_cancelled on pgwf.job (n) where cancel_at is not null;
+-- For lists of what may be killing its workers.
+create index if not exists job_shelved on pgwf.job (n) where shelved;
 create index if not exists job_expiring on pgwf.job (expires_at) where expires_at is not null;
 
 create table if not exists pgwf.ready (
@@ -194,6 +196,7 @@ create table if not exists pgwf.archive (
 ) partition by range (n);
 
 create table if not exists pgwf.archive_default partition of pgwf.archive default;
+create index if not exists archive_cancelled on pgwf.archive (n) where outcome = 'cancelled';  -- lists of runs
 create index if not exists archive_archived_at on pgwf.archive using brin (archived_at);
 
 -- What was called, by whom, with which result. Partitioned by time.

@@ -66,7 +66,8 @@ select
   convert_from(t.decision, 'UTF8') as decision,
   t.decided_by,
   t.decided_at,
-  t.created_at
+  t.created_at,
+  t.state = 'open' as is_undecided
 from pgwf_sdk.task t
 cross join pgwf_sdk._now() clock(now)
 join pgwf_sdk.run r on r.n = t.n

@@ -1,4 +1,7 @@
--- offset 0 keeps the planner from computing the view for every run there is before it joins.
+-- Each status has a source of its own, so that a rare one is not looked for among all runs: the index of stored statuses,
+-- leases, live jobs. Each gives its runs in order, newest first, and they are merged only until the page is full.
+-- Those that are not asked for cost nothing (their conditions are constants of the call).
+-- offset 0 keeps the planner from computing the view for every run before it joins.
 select
   r.run_id,
   r.n,
@@ -23,7 +26,58 @@ select
   r.attempts
 from (
   select c.n, c.parent_key
-  from pgwf_sdk.run c
+  from (
+    (select r.* from pgwf_sdk.run r where %(are_all)s::boolean order by r.n desc)
+    union all
+    (select r.* from pgwf_sdk.run r where r.status = 'failed' and 'failed' = any (%(rare)s::text[]) order by r.n desc)
+    union all
+    (select r.* from pgwf_sdk.run r where r.status = 'cancelled' and 'cancelled' = any (%(rare)s::text[]) order by r.n desc)
+    union all
+    (select r.* from pgwf_sdk.run r where r.status = 'terminated' and 'terminated' = any (%(rare)s::text[]) order by r.n desc)
+    union all
+    (select r.* from pgwf_sdk.run r where r.status = 'continued' and 'continued' = any (%(rare)s::text[]) order by r.n desc)
+    union all
+    (select r.* from pgwf_sdk.run r where r.status = 'paused' and 'paused' = any (%(rare)s::text[]) order by r.n desc)
+    union all
+    (select r.* from pgwf_sdk.run r where r.status = 'blocked' and 'blocked' = any (%(rare)s::text[]) order by r.n desc)
+    union all
+    (
+      select r.*
+      from pgwf.archive a
+      join pgwf_sdk.run r on r.n = a.n
+      where a.outcome = 'cancelled' and r.status is null and 'terminated' = any (%(rare)s::text[])
+      order by a.n desc
+    )
+    union all
+    (
+      select r.*
+      from pgwf.lease l
+      join pgwf_sdk.run r on r.n = l.n
+      where r.status is null
+        and case when l.until > pgwf._now() then 'running' = any (%(rare)s::text[])
+          else 'crash_concern' = any (%(rare)s::text[]) and not %(is_live)s::boolean end
+        and %(rare)s::text[] && array['running', 'crash_concern']
+      order by l.n desc
+    )
+    union all
+    (
+      select r.*
+      from pgwf.job j
+      join pgwf_sdk.run r on r.n = j.n
+      where j.shelved and r.status is null and 'crash_concern' = any (%(rare)s::text[]) and not %(is_live)s::boolean
+        and not exists (select from pgwf.lease l where l.n = j.n)
+      order by j.n desc
+    )
+    union all
+    (
+      select r.*
+      from pgwf.job j
+      join pgwf_sdk.run r on r.n = j.n
+      where r.status is null and %(is_live)s::boolean
+        and not exists (select from pgwf.lease l where l.n = j.n and l.until > pgwf._now())
+      order by j.n desc
+    )
+  ) c
   where (%(before)s::bigint is null or c.n < %(before)s::bigint)
     and (not %(is_root)s::boolean or c.parent is null)
     and (%(workflows)s::text[] is null or c.workflow = any (%(workflows)s::text[]))

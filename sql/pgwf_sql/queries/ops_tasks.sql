@@ -20,7 +20,9 @@ select
   t.decided_at,
   t.created_at
 from pgwf_sdk.tasks t
-where (%(states)s::text[] is null or t.state = any (%(states)s::text[]))
+-- Constant for each call, so what is undecided is read in the order of its index, no further than the limit.
+where (t.is_undecided or not %(is_undecided)s::boolean)
+  and (%(states)s::text[] is null or t.state = any (%(states)s::text[]))
   and (%(need)s::text is null or t.need = %(need)s::text)
   and (%(holder)s::text is null or t.holder = %(holder)s::text)
   and (not %(is_overdue)s::boolean or t.due_at < pgwf._now())

@@ -265,7 +265,7 @@ def test_a_signal_that_does_not_come_raises_wait_timeout() -> None:
             return f"{error.name}: {error}"
         return ""
 
-    assert Driver(program()).run() == Completed(b"\"go: signal 'go' did not come within 0:01:00\"", 1)
+    assert Driver(program()).run() == Completed(b"\"go: signal 'go' did not come within 1 minute\"", 1)
 
 
 @workflow

@@ -1,4 +1,6 @@
-"""Durations and counts in words that fit a column."""
+"""Durations and counts in words: short ones that fit a column, and whole ones for sentences."""
+
+from datetime import timedelta
 
 
 def duration_words(seconds: float) -> str:
@@ -24,6 +26,23 @@ def short_duration_words(seconds: float) -> str:
         if seconds >= 0.99 * unit_seconds:  # 59m 43s is nearer to one hour than "60m" suggests.
             return f"{seconds / unit_seconds:.0f}{unit}"
     return f"{seconds * 1000:.0f}ms"
+
+
+def limit_words(limit: timedelta) -> str:
+    """A limit that somebody chose, as a sentence names it: `14 days`, `1 hour 30 minutes`, `2.5 seconds`."""
+    seconds = limit.total_seconds()
+    if seconds < 60:
+        return f"{seconds:g} second" if seconds == 1 else f"{seconds:g} seconds"
+    for unit_seconds, unit, part_seconds, part in (
+        (86_400, "day", 3_600, "hour"),
+        (3_600, "hour", 60, "minute"),
+        (60, "minute", 1, "second"),
+    ):
+        whole, rest = divmod(int(seconds), unit_seconds)
+        if whole:
+            more = rest // part_seconds
+            return count_words(whole, unit) + (f" {count_words(more, part)}" if more else "")
+    raise AssertionError(f"{seconds} s is at least a minute")
 
 
 def count_words(count: int, noun: str) -> str:
