@@ -227,7 +227,7 @@ class Driver:
         # What was said before goes first: a patch marker must not come after what the new code did.
         if self._head is not None and not self._batch.drafts and self._give_turn():
             return
-        codes = {one.code for one in self._batch.drafts if one.code is not None}
+        codes = {one.code for one in self._batch.drafts if one.code is not None} | self.waits.silent_codes()
         numbers = self._port.code_numbers(codes, self._numbered) if codes else {}
         if numbers is None:
             self._is_numbering = True
@@ -307,6 +307,8 @@ class Driver:
         now = self._port.now()
         if (until is not None and until - now < LINGER) or (delay is not None and delay < LINGER):
             return self._item("keep") if self._batch else None
+        for wait in self.waits.silent():  # Their entries cost no commit here, and tell people what the run waits for.
+            self._batch.open(self.claim.run_id, wait)
         # Whatever fleet it is with now, a run that waits goes on at home.
         return self._item("park", until=until, delay=delay, need=self.claim.need, wake_after=self._engine.wake_after)
 

@@ -1,6 +1,7 @@
 """What the database needs to start a child run or to open a human task that the workflow's code asked for."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
@@ -13,15 +14,20 @@ from pgwf_sdk.worker._settings import HUMAN_PREFIX
 
 CHILD_ID_BYTES_MAX: Final = 200
 
+_TURN: Final = re.compile(r"~[0-9]{1,6}(?=/|$)")
+"""What tells the runs of a chain apart: `order-17`, its retry or continuation `order-17~2`, and so on."""
+
 
 def child_start(parent_run_id: str, command: StartChild) -> ChildStart:
     """The child run of a call. SerialisationError: an argument cannot be stored. DefinitionError: no id of a run."""
     workflow = command.call.workflow
-    if command.run_id is not None:
-        check_id(command.run_id, f"child run of {workflow.name!r}")
+    if command.run_id is None:
+        run_id = child_id(parent_run_id, command.id, workflow.name)
+    else:
+        run_id = given_id(parent_run_id, check_id(command.run_id, f"child run of {workflow.name!r}"))
     return ChildStart(
         key=command.id.key,
-        run_id=command.run_id or child_id(parent_run_id, command.id, workflow.name),
+        run_id=run_id,
         workflow=workflow.name,
         need=workflow.home,
         build=workflow.build,
@@ -33,6 +39,14 @@ def child_start(parent_run_id: str, command: StartChild) -> ChildStart:
 def child_id(parent_run_id: str, call: CallId, workflow: str) -> str:
     """`<parent>/<name>#<n>`, with the scope in between for a call inside a branch; a hash where that is too long."""
     return _shortened(f"{parent_run_id}{call.scope}/{workflow}#{call.occurrence}", CHILD_ID_BYTES_MAX)
+
+
+def given_id(parent_run_id: str, run_id: str) -> str:
+    """The id of a child whose parent chose it: in `order-17~2`, the second run of `order-17`, it is `<run_id>~2`.
+
+    So the retry of a run whose child failed does not meet the id that the failed child has for ever.
+    """
+    return run_id + "".join(_TURN.findall(parent_run_id))
 
 
 def _shortened(job_id: str, bytes_max: int) -> str:

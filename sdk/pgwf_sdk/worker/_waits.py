@@ -83,11 +83,14 @@ class Wait:
         return None if self.opened_at is None else self.deadline.instant(self.opened_at)
 
     @property
-    def needs_entry(self) -> bool:
-        """True when the wait has to be recorded before the run may park: it has an effect or a deadline."""
-        if self.opened_at is not None or self.is_opening:
-            return False
-        return not isinstance(self.command, AwaitSignal) or self.command.timeout is not None
+    def is_recorded(self) -> bool:
+        """True when its opened entry is in the journal, or on its way there."""
+        return self.opened_at is not None or self.is_opening
+
+    @property
+    def is_silent(self) -> bool:
+        """True when nothing depends on its opened entry: it is written only to say what a parked run waits for."""
+        return isinstance(self.command, AwaitSignal) and self.command.timeout is None
 
 
 @dataclass(slots=True)
@@ -138,11 +141,17 @@ class Waits:
             self.inbox_seen = max(self.inbox_seen, row.id)
 
     def unopened(self) -> list[Wait]:
-        """Waits whose opened entry is yet to be appended; they count as being opened from now on."""
-        waits = [wait for wait in self._waits.values() if wait.needs_entry]
-        for wait in waits:
-            wait.is_opening = True
-        return waits
+        """Waits whose opened entry is to be appended at once; they count as being opened from now on."""
+        return self._opening([wait for wait in self._waits.values() if not (wait.is_recorded or wait.is_silent)])
+
+    def silent(self) -> list[Wait]:
+        """Waits that need no entry before the run parks; they count as being opened from now on."""
+        return self._opening([wait for wait in self._waits.values() if not wait.is_recorded and wait.is_silent])
+
+    def silent_codes(self) -> set[tuple[str, int]]:
+        """The user's lines that entries of `silent` will name."""
+        waits = (wait for wait in self._waits.values() if wait.is_silent and not wait.is_recorded)
+        return {wait.id.code for wait in waits if wait.id.code is not None}
 
     def opened(self, entry: Entry) -> None:
         """The opened entry of a wait is in the journal."""
@@ -215,6 +224,11 @@ class Waits:
             reason = {"by": "deadline", "reason": f"not done by {self._deadline}"}
             resolution.drafts.append(_cancellation(msgspec.json.encode(reason)))
         self.is_cancelled = bool(resolution.drafts)
+
+    def _opening(self, waits: list[Wait]) -> list[Wait]:
+        for wait in waits:
+            wait.is_opening = True
+        return waits
 
     def _record(self, wait: Wait, payload: bytes | None, recorded_at: datetime) -> None:
         wait.deadline = Deadline() if payload is None else msgspec.json.decode(payload, type=Deadline)

@@ -137,11 +137,13 @@ def test_what_is_due_together_is_resolved_in_the_order_it_happened() -> None:
     assert [one.entry.call for one in found.drafts] == [2, 3, 1]
 
 
-@pytest.mark.parametrize(("timeout", "needs_entry"), [(None, False), (HOUR, True)])
-def test_a_wait_for_a_signal_is_recorded_only_if_it_has_a_deadline(
-    timeout: timedelta | None, needs_entry: bool
+@pytest.mark.parametrize(("timeout", "is_silent"), [(None, True), (HOUR, False)])
+def test_a_wait_without_a_deadline_is_recorded_only_when_the_run_parks(
+    timeout: timedelta | None, is_silent: bool
 ) -> None:
     waits = Waits()
     waits.open(signal_wait(1, "go", timeout))
 
-    assert bool(waits.unopened()) is needs_entry
+    assert bool(waits.unopened()) is not is_silent
+    assert bool(waits.silent()) is is_silent
+    assert waits.unopened() == waits.silent() == []
