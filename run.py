@@ -4,6 +4,7 @@
 python3 run.py demo [FOLDER] [--review]   audit the licences of every Python distribution found in FOLDER
 python3 run.py test [pytest arguments]    run the test suite
 python3 run.py check                      run the linters and both type checkers
+python3 run.py bench quick|full [options] measure pgwf beside its peers, in an environment of its own, .venv-bench
 python3 run.py setup                      make or repair .venv and stop there
 """
 
@@ -16,6 +17,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,30 +31,57 @@ except ImportError:  # Windows: two first calls at once are then the user's own 
 
 PYTHON_MIN = (3, 11)
 ROOT = Path(__file__).resolve().parent
-VENV = ROOT / ".venv"
-BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
-PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
 OUTER_PYTHON = str(getattr(sys, "_base_executable", sys.executable))  # also when called with the Python in .venv
-STAMP = VENV / "pgwf-setup"
 CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
-PACKAGES = ["-c", str(CONSTRAINTS), "-e", f"{ROOT}[embedded,dev]"]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment of the checkout: its folder, what is installed into it, and the files that name that."""
+
+    folder: Path
+    packages: tuple[str, ...]
+    sources: tuple[Path, ...]
+
+    @property
+    def bin(self) -> Path:
+        return self.folder / ("Scripts" if os.name == "nt" else "bin")
+
+    @property
+    def python(self) -> Path:
+        return self.bin / ("python.exe" if os.name == "nt" else "python")
+
+    @property
+    def stamp(self) -> Path:
+        """What it was made from; missing while it is half made."""
+        return self.folder / "pgwf-setup"
+
+
+PYPROJECT = ROOT / "pyproject.toml"
+PROJECT = Environment(ROOT / ".venv", ("-c", str(CONSTRAINTS), "-e", f"{ROOT}[embedded,dev]"), (PYPROJECT, CONSTRAINTS))
+PEERS = ROOT / "requirements" / "bench.txt"
+BENCH = Environment(
+    ROOT / ".venv-bench",
+    ("-c", str(CONSTRAINTS), "-r", str(PEERS), "-e", f"{ROOT}[embedded]"),
+    (PYPROJECT, CONSTRAINTS, PEERS),
+)
 
 
 def say(text: str) -> None:
     print(f"run.py: {text}", file=sys.stderr, flush=True)
 
 
-def fingerprint() -> list[str]:
-    """Return what .venv is made from: its Python and place (scripts in it hold the path), and the packages."""
+def fingerprint(environment: Environment) -> list[str]:
+    """Return what it is made from: its Python and place (scripts in it hold the path), and the packages."""
     place = f"{sys.version} {sys.base_prefix} {ROOT}".encode()
-    packages = b"".join(path.read_bytes() for path in (ROOT / "pyproject.toml", CONSTRAINTS))
+    packages = b"".join(path.read_bytes() for path in environment.sources)
     return [hashlib.sha256(data).hexdigest() for data in (place, packages)]
 
 
-def stamped() -> list[str]:
-    """Return the fingerprint .venv was finished with; empty when it is absent, half made or its Python is gone."""
+def stamped(environment: Environment) -> list[str]:
+    """Return the fingerprint it was finished with; empty when it is absent, half made or its Python is gone."""
     try:
-        return STAMP.read_text(encoding="ascii").split() if PYTHON.exists() else []
+        return environment.stamp.read_text(encoding="ascii").split() if environment.python.exists() else []
     except FileNotFoundError:
         return []
 
@@ -65,7 +94,7 @@ def only_one() -> Generator[None]:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                say("another call is setting up .venv; waiting for it")
+                say("another call is setting up an environment; waiting for it")
                 fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -74,60 +103,62 @@ def run(*command: str | Path) -> None:
     subprocess.run([str(part) for part in command], cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
 
 
-def install_with_uv(uv: str, afresh: bool) -> None:
+def install_with_uv(uv: str, environment: Environment, afresh: bool) -> None:
     if afresh:
-        run(uv, "venv", "--quiet", "--clear", "--python", OUTER_PYTHON, VENV)
-    run(uv, "pip", "install", "--quiet", "--python", PYTHON, *PACKAGES)
+        run(uv, "venv", "--quiet", "--clear", "--python", OUTER_PYTHON, environment.folder)
+    run(uv, "pip", "install", "--quiet", "--python", environment.python, *environment.packages)
 
 
-def install_with_pip(afresh: bool) -> None:
+def install_with_pip(environment: Environment, afresh: bool) -> None:
     # Some systems ship Python without ensurepip; a pip of the outer Python can then serve the new environment.
+    python = environment.python
     own_pip = importlib.util.find_spec("ensurepip") is not None
     if not own_pip and importlib.util.find_spec("pip") is None:
         sys.exit(
-            f"run.py: {OUTER_PYTHON} has neither ensurepip nor pip, so it cannot fill {VENV}.\n"
+            f"run.py: {OUTER_PYTHON} has neither ensurepip nor pip, so it cannot fill {environment.folder}.\n"
             "        Install one of them (Debian, Ubuntu: apt-get install python3-venv) or uv, then call again."
         )
     if afresh:
-        run(OUTER_PYTHON, "-m", "venv", "--clear", *([] if own_pip else ["--without-pip"]), VENV)
-    elif own_pip and not list(BIN.glob("pip*")):  # as uv makes them
-        run(PYTHON, "-m", "ensurepip")
-    pip: list[str | Path] = [PYTHON, "-m", "pip"] if own_pip else [OUTER_PYTHON, "-m", "pip", "--python", PYTHON]
-    run(*pip, "install", "--quiet", "--disable-pip-version-check", *PACKAGES)
+        run(OUTER_PYTHON, "-m", "venv", "--clear", *([] if own_pip else ["--without-pip"]), environment.folder)
+    elif own_pip and not list(environment.bin.glob("pip*")):  # as uv makes them
+        run(python, "-m", "ensurepip")
+    pip: list[str | Path] = [python, "-m", "pip"] if own_pip else [OUTER_PYTHON, "-m", "pip", "--python", python]
+    run(*pip, "install", "--quiet", "--disable-pip-version-check", *environment.packages)
 
 
-def install(afresh: bool) -> None:
+def install(environment: Environment, afresh: bool) -> None:
     uv = shutil.which("uv")
     if uv is not None:
         try:
-            return install_with_uv(uv, afresh)
+            return install_with_uv(uv, environment, afresh)
         except subprocess.CalledProcessError as error:
             say(f"uv failed (exit {error.returncode}); trying pip")
             afresh = True
     try:
-        install_with_pip(afresh)
+        install_with_pip(environment, afresh)
     except subprocess.CalledProcessError as error:
         sys.exit(
-            f"run.py: setting up {VENV} failed: exit {error.returncode} from {' '.join(error.cmd)}\n"
+            f"run.py: setting up {environment.folder} failed: exit {error.returncode} from {' '.join(error.cmd)}\n"
             "        The lines above say why. Usual causes: no network or proxy to the package index, a full disk.\n"
             "        Nothing needs cleaning up: the next call starts afresh."
         )
 
 
-def setup() -> None:
-    wanted = fingerprint()
-    if stamped() == wanted:
+def setup(environment: Environment) -> None:
+    wanted = fingerprint(environment)
+    if stamped(environment) == wanted:
         return
     with only_one():
-        found = stamped()
+        found = stamped(environment)
         if found == wanted:
             return
         afresh = found[:1] != wanted[:1]
-        say("making .venv (about half a minute)" if afresh else "updating .venv")
+        name = environment.folder.name
+        say(f"making {name} (about half a minute)" if afresh else f"updating {name}")
         # Without its stamp an interrupted environment is known as half made and made afresh by the next call.
-        STAMP.unlink(missing_ok=True)
-        install(afresh)
-        STAMP.write_text("\n".join(wanted), encoding="ascii")
+        environment.stamp.unlink(missing_ok=True)
+        install(environment, afresh)
+        environment.stamp.write_text("\n".join(wanted), encoding="ascii")
 
 
 def become(*command: str | Path) -> int:
@@ -142,20 +173,25 @@ def become(*command: str | Path) -> int:
 def demo(arguments: Sequence[str]) -> int:
     """Every argument that is no option is a path and relative to the caller's folder."""
     paths = [text if text.startswith("-") else str(Path(text).resolve()) for text in arguments]
-    return become(PYTHON, "-m", "examples.licence_audit", *paths)
+    return become(PROJECT.python, "-m", "examples.licence_audit", *paths)
 
 
 def test(arguments: Sequence[str]) -> int:
-    return become(PYTHON, "-m", "pytest", *arguments)
+    return become(PROJECT.python, "-m", "pytest", *arguments)
+
+
+def bench(arguments: Sequence[str]) -> int:
+    # Its options name paths; they are relative to the project's root, like the results.
+    return become(BENCH.python, "-m", "bench", *arguments)
 
 
 def check(_arguments: Sequence[str]) -> int:
     tools: dict[str, list[str | Path]] = {
-        "ruff check": [PYTHON, "-m", "ruff", "check", "."],
-        "ruff format": [PYTHON, "-m", "ruff", "format", "--check", "."],
-        "mypy": [PYTHON, "-m", "mypy"],
-        "basedpyright": [PYTHON, "-m", "basedpyright"],
-        "lint-imports": [BIN / "lint-imports"],
+        "ruff check": [PROJECT.python, "-m", "ruff", "check", "."],
+        "ruff format": [PROJECT.python, "-m", "ruff", "format", "--check", "."],
+        "mypy": [PROJECT.python, "-m", "mypy"],
+        "basedpyright": [PROJECT.python, "-m", "basedpyright"],
+        "lint-imports": [PROJECT.bin / "lint-imports"],
     }
     failed: list[str] = []
     for name, command in tools.items():
@@ -171,6 +207,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "demo": demo,
     "test": test,
     "check": check,
+    "bench": bench,
 }
 
 
@@ -184,7 +221,7 @@ def main(arguments: Sequence[str]) -> int:
     if name not in COMMANDS:
         print(__doc__)
         return 0 if name in ("-h", "--help", "help") else 2
-    setup()
+    setup(BENCH if name == "bench" else PROJECT)
     return COMMANDS[name](rest)
 
 

@@ -1,0 +1,1 @@
+"""Systems whose jobs are taken with plain SQL calls."""
