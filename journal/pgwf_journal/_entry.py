@@ -72,7 +72,7 @@ def key_of(scope: str, kind: Kind, name: str, occurrence: int) -> str:
     return f"{scope}/{_KIND_LABELS[kind]}:{name}#{occurrence}"
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, gc=False):
     """One immutable line of a journal, as it was read. Fields stand in the order of the table's columns.
 
     `seq` counts from 1 without gaps. `call` is the ordinal of the call inside its scope, from 1; 0 means that the entry
@@ -100,7 +100,7 @@ class Entry(Struct, frozen=True):
         return key_of(self.scope, self.kind, self.name, self.occurrence)
 
 
-class NewEntry(Struct, frozen=True):
+class NewEntry(Struct, frozen=True, gc=False):
     """An entry that is yet to be appended: the journal gives it its `seq` and its time, the lease its `lease_no`."""
 
     call: int

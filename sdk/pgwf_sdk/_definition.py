@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -136,8 +136,20 @@ class Step(Generic[P, R_co]):
         """True when the function is declared `async def`."""
         return is_coroutine_function(self.fn)
 
-    def check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    @cached_property
+    def _positional(self) -> range:
+        """How many positional arguments, and none by name, fit whatever they are."""
+        if self.signature is None or self.is_transaction:
+            return range(0)
+        parameters = list(self.signature.parameters.values())
+        if any(p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters):
+            return range(0)
+        return range(sum(p.default is p.empty for p in parameters), len(parameters) + 1)
+
+    def check_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """TypeError: the arguments do not fit, which no retry would mend."""
+        if not kwargs and len(args) in self._positional:
+            return
         if self.signature is not None:
             leading = (None,) if self.is_transaction else ()
             try:

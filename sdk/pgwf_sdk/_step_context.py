@@ -54,6 +54,10 @@ class StepContext:
         if self._beat is not None:
             self._beat(details)
 
+    def end(self) -> None:
+        """The attempt is over: what its code may still report goes nowhere."""
+        self._beat = None
+
 
 _running: Final[ContextVar[StepContext]] = ContextVar("pgwf_running_step")
 

@@ -22,9 +22,10 @@ failed for good, a run that failed, and a lease that was lost. Without a configu
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -142,6 +143,33 @@ class Telemetry:
         return self._traced[1]
 
 
+class _Attempt:
+    """The span of one try of a step. A class, since a generator would cost more than the try of a quick step."""
+
+    __slots__ = ("_began", "_key", "_number", "_span", "_step", "_trace")
+
+    def __init__(self, trace: "RunTrace", key: str, step: str, number: int) -> None:
+        self._trace = trace
+        self._key = key
+        self._step = step
+        self._number = number
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+        self._span = self._trace.attempt_began(self._key, self._step, self._number)
+        if self._span is not None:
+            self._span.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if self._span is not None:
+                self._span.__exit__(kind, error, traceback)
+        finally:
+            self._trace.attempt_ended(self._step, time.monotonic() - self._began, error)
+
+
 class RunTrace:
     """Reports what one lease's execution of a run made durable. Made by Telemetry.run_trace; safe between threads."""
 
@@ -175,29 +203,14 @@ class RunTrace:
 
     def attempt(self, key: str, step: str, number: int) -> AbstractContextManager[None]:
         """The span of one try of a step, current inside the block; enter it where the step is run."""
-        return self._attempt(key, step, number)
+        return _Attempt(self, key, step, number)
 
-    @contextmanager
-    def _attempt(self, key: str, step: str, number: int) -> Generator[None]:
+    def attempt_began(self, key: str, step: str, number: int) -> AbstractContextManager[Any] | None:
+        """An attempt begins now; its span is to be entered if there is one."""
         began_ns = time.time_ns()
-        began = time.monotonic()
         self._attempt_ns.setdefault(key, began_ns)
-        outcome: dict[str, str] = {"outcome": "interrupted"}
-        try:
-            with self._attempt_span(key, step, number, began_ns):
-                yield
-            outcome = {"outcome": "success"}
-        except Exception as error:
-            outcome = {"outcome": "failure", "error.type": _type_name(error)}
-            raise
-        finally:
-            self._metrics.step_duration.record(
-                time.monotonic() - began, {"workflow": self._workflow, "step": step, **outcome}
-            )
-
-    def _attempt_span(self, key: str, step: str, number: int, began_ns: int) -> AbstractContextManager[Any]:
         if self._tracer is None:
-            return nullcontext()
+            return None
         span = self._span(
             f"attempt {step}",
             parent=self._child_context(key),
@@ -207,6 +220,15 @@ class RunTrace:
             is_linked=True,
         )
         return trace.use_span(span, end_on_exit=True)
+
+    def attempt_ended(self, step: str, seconds: float, error: BaseException | None) -> None:
+        """An attempt ended; an error that is no Exception interrupted it."""
+        attributes = {"workflow": self._workflow, "step": step, "outcome": "success"}
+        if isinstance(error, Exception):
+            attributes |= {"outcome": "failure", "error.type": _type_name(error)}
+        elif error is not None:
+            attributes["outcome"] = "interrupted"
+        self._metrics.step_duration.record(seconds, attributes)
 
     def committed(self, entries: Sequence[Entry]) -> None:
         """Emit what `entries` say. To be called once for each entry, after the commit that made it durable."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from pgwf_journal import Kind, key_of
 
@@ -35,8 +37,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class RunInfo:
+class RunInfo(Struct, frozen=True):
     """What a replay needs to know of its run besides the journal."""
 
     run_id: str
@@ -45,9 +46,11 @@ class RunInfo:
     started_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class CallId:
-    """Which call of the workflow a command or entry belongs to; `code` is the user's file and line that made it."""
+class CallId(Struct, frozen=True, gc=False):
+    """Which call of the workflow a command or entry belongs to; `code` is the user's file and line that made it.
+
+    `key` is the key of the call's entries.
+    """
 
     scope: str
     call: int
@@ -55,15 +58,13 @@ class CallId:
     name: str
     occurrence: int
     code: tuple[str, int] | None = None
+    key: str = ""
 
-    @property
-    def key(self) -> str:
-        """The key of the call's entries."""
-        return key_of(self.scope, self.kind, self.name, self.occurrence)
+    def __post_init__(self) -> None:
+        force_setattr(self, "key", key_of(self.scope, self.kind, self.name, self.occurrence))
 
 
-@dataclass(frozen=True, slots=True)
-class RunStep:
+class RunStep(Struct, frozen=True):
     """Run the step and record its result (completed) or its last failure (failed, an error envelope).
 
     A step with `is_transaction` gets the connection as first argument and commits together with its entry.
@@ -75,8 +76,7 @@ class RunStep:
     kwargs: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class StartTimer:
+class StartTimer(Struct, frozen=True):
     """Record that the timer is set, unless `opened` says it was, and that it fired once its time has come."""
 
     id: CallId
@@ -85,8 +85,7 @@ class StartTimer:
     opened: Entry | None
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitSignal:
+class AwaitSignal(Struct, frozen=True):
     """Record the oldest unconsumed signal of that name (completed), or that none came in time (timed_out)."""
 
     id: CallId
@@ -95,8 +94,7 @@ class AwaitSignal:
     opened: Entry | None
 
 
-@dataclass(frozen=True, slots=True)
-class StartChild:
+class StartChild(Struct, frozen=True):
     """Start the child run (opened) unless `opened` says it was, and record how it ended."""
 
     id: CallId
@@ -105,8 +103,7 @@ class StartChild:
     opened: Entry | None
 
 
-@dataclass(frozen=True, slots=True)
-class OpenHuman:
+class OpenHuman(Struct, frozen=True):
     """Open the task (opened) unless `opened` says it was, and record the decision, or that it expired (timed_out)."""
 
     id: CallId
@@ -114,8 +111,7 @@ class OpenHuman:
     opened: Entry | None
 
 
-@dataclass(frozen=True, slots=True)
-class RecordValue:
+class RecordValue(Struct, frozen=True):
     """Record the payload as completed, under the kind of `id`: a value, a patch marker or an attribute."""
 
     id: CallId
@@ -123,8 +119,7 @@ class RecordValue:
     encoding: int
 
 
-@dataclass(frozen=True, slots=True)
-class Abandon:
+class Abandon(Struct, frozen=True):
     """Nobody waits for that call any more: cancel the step, the timer, the wait, the task or the child behind it."""
 
     id: CallId
@@ -133,37 +128,32 @@ class Abandon:
 Command: TypeAlias = RunStep | StartTimer | AwaitSignal | StartChild | OpenHuman | RecordValue | Abandon
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(Struct, frozen=True):
     """The workflow returned this value."""
 
     payload: bytes | None
     encoding: int
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """The workflow raised; the payload is an error envelope."""
 
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Cancelled:
+class Cancelled(Struct, frozen=True):
     """The run was asked to stop, and did; the payload is an error envelope with the request's `by` and `reason`."""
 
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
+class Blocked(Struct, frozen=True):
     """The code cannot go on with this journal: a person or a deploy must act. The run itself is untouched."""
 
-    report: dict[str, Any] = field(default_factory=dict[str, Any])
+    report: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Suspended:
+class Suspended(Struct, frozen=True):
     """The activation was given up; the run goes on later from its journal."""
 
 

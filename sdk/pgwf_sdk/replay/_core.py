@@ -151,7 +151,7 @@ class ContextCore(ABC):
 
     def _check_arguments(self, call: StepCall) -> None:
         try:
-            call.step.check_arguments(call.args, dict(call.kwargs))
+            call.step.check_arguments(call.args, call.kwargs)
         except TypeError:
             self._machine.withdraw(call)
             raise

@@ -27,6 +27,7 @@ class CallFuture(asyncio.Future[Any]):
 
     def wake(self, settled: Settled) -> None:
         """Become done with the value or the error."""
+        settled.waiter = None  # Otherwise each would keep the other until the garbage collector looks.
         if self.done():
             return
         if settled.error is None:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import sys
 from collections import deque
-from contextlib import contextmanager
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -18,7 +17,7 @@ from pgwf_sdk.replay._future import CallFuture
 from pgwf_sdk.replay._places import line_of_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
+    from collections.abc import Callable, Coroutine
 
     from pgwf_sdk.replay._places import Line
 
@@ -52,6 +51,25 @@ class ReadyHandle:
         return self.is_cancelled
 
 
+class _Entered:
+    """One stay in a workflow's loop. A class, since a generator would cost more than what runs inside."""
+
+    __slots__ = ("_hooks", "_loop", "_outer")
+
+    def __init__(self, loop: WorkflowLoop) -> None:
+        self._loop = loop
+
+    def __enter__(self) -> None:
+        self._outer = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage] - documented for loop implementors
+        self._hooks = sys.get_asyncgen_hooks()
+        asyncio._set_running_loop(self._loop)  # pyright: ignore[reportPrivateUsage]
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=None)
+
+    def __exit__(self, *_: object) -> None:
+        sys.set_asyncgen_hooks(*self._hooks)
+        asyncio._set_running_loop(self._outer)  # pyright: ignore[reportPrivateUsage]
+
+
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """Runs the tasks of one activation. `set_timer` and `drop_timer` connect it to the journal."""
 
@@ -74,18 +92,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     # -- what the driver uses
 
-    @contextmanager
-    def entered(self) -> Generator[None]:
+    def entered(self) -> _Entered:
         """This loop as the running one of the thread, with whatever loop ran before put back afterwards."""
-        outer = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage] - documented for loop implementors
-        hooks = sys.get_asyncgen_hooks()
-        asyncio._set_running_loop(self)  # pyright: ignore[reportPrivateUsage]
-        sys.set_asyncgen_hooks(firstiter=None, finalizer=None)
-        try:
-            yield
-        finally:
-            sys.set_asyncgen_hooks(*hooks)
-            asyncio._set_running_loop(outer)  # pyright: ignore[reportPrivateUsage]
+        return _Entered(self)
 
     def run_ready(self) -> bool:
         """Run callbacks until none is left. False: the workflow never comes to a wait."""

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
-import msgspec
+from msgspec.structs import replace
 
 from pgwf_journal import ENCODING_JSON as JSON
 from pgwf_journal import Entry, Kind, NewEntry, Phase
@@ -52,6 +52,7 @@ LINGER = timedelta(seconds=1)
 """A run whose next instant is nearer than this keeps its lease and waits here: parking it would cost more."""
 
 _BROKEN_DELAY = timedelta(seconds=5)
+_NO_NUMBERS: dict[tuple[str, int], int] = {}
 
 
 class Driver:
@@ -75,6 +76,7 @@ class Driver:
         self._turn: str | None = None  # The step that appends in a transaction of its own, as the item in flight.
         self._wants_inbox = False
         self._is_explaining = False  # The report on a blocked run gets its source lines.
+        self._is_settling = False  # What an answer led to is said in one item, once all of it is known.
         self._is_numbering = False  # Source lines are being numbered: what is to be said gathers until then.
         self._is_over = False
         self.is_giving_back = False
@@ -94,13 +96,13 @@ class Driver:
         self.is_giving_back = False
         if self._is_over or batch is None:
             return
+        self._is_settling = True
         match answer.status:
             case "ok":
                 entries = self._committed(item, answer.now_at)
                 if item.disposition != "keep":
                     self._over(_RELEASED_AS[item.disposition])
-                    return
-                if entries and self._outcome is None:
+                elif entries and self._outcome is None:
                     self._engine.feed(entries)
             case "unread":
                 self._engine.feed(self._committed(item, answer.now_at))
@@ -117,6 +119,7 @@ class Driver:
             case "conflict":
                 # The item was committed by an earlier try whose answer was lost: only replay knows what it led to.
                 self._start_over()
+        self._is_settling = False
         self._pump()
 
     def refused(self, item: Item, error: Exception) -> None:
@@ -220,15 +223,17 @@ class Driver:
 
     def _pump(self) -> None:
         """Send the next item if there is something to say; otherwise wait for the next instant."""
-        if self._is_over or self._in_flight is not None or self._is_numbering or self._is_explaining:
+        if self._is_over or self._in_flight is not None or self._is_numbering:
             return
-        if self._outcome is None:
+        if self._is_explaining or self._is_settling:
+            return
+        if self._outcome is None and not (self.waits.is_quiet and self._steps.is_quiet):
             self._look_around()
         # What was said before goes first: a patch marker must not come after what the new code did.
-        if self._head is not None and not self._batch.drafts and self._give_turn():
+        if self._steps.has_turn and self._head is not None and not self._batch.drafts and self._give_turn():
             return
         codes = {one.code for one in self._batch.drafts if one.code is not None} | self.waits.silent_codes()
-        numbers = self._port.code_numbers(codes, self._numbered) if codes else {}
+        numbers = self._port.code_numbers(codes, self._numbered) if codes else _NO_NUMBERS
         if numbers is None:
             self._is_numbering = True
             return
@@ -237,8 +242,7 @@ class Driver:
             self._set_alarm()
             return
         item.entries = [
-            msgspec.structs.replace(one.entry, code=None if one.code is None else numbers[one.code])
-            for one in self._batch.drafts
+            one.entry if one.code is None else replace(one.entry, code=numbers[one.code]) for one in self._batch.drafts
         ]
         item.consumed, item.children = self._batch.consumed, self._batch.children
         item.tasks, item.attempts = self._batch.tasks, self._batch.attempts
@@ -261,8 +265,7 @@ class Driver:
         item = self._item("keep")
         numbers = self._port.code_numbers({one.code for one in batch.drafts if one.code is not None}, _nothing) or {}
         item.entries = [
-            msgspec.structs.replace(one.entry, code=None if one.code is None else numbers.get(one.code))
-            for one in batch.drafts
+            replace(one.entry, code=None if one.code is None else numbers.get(one.code)) for one in batch.drafts
         ]
         item.attempts = batch.attempts
         self._turn, self._in_flight = item.entries[0].key, batch
@@ -294,7 +297,7 @@ class Driver:
                 delay=self._leave_delay if self._leaving == "release" else None,
                 note=self._leave_note,
             )
-        if any(one.entry.phase is not Phase.OPENED for one in batch.drafts) or not is_idle:
+        if not is_idle or any(one.entry.phase is not Phase.OPENED for one in batch.drafts):
             return self._item("keep") if batch or self._wants_inbox else None
         return self._parking_item()
 
@@ -379,6 +382,8 @@ class Driver:
         ]
         self._head = head + len(entries)
         self._lapsed = self._lapsed and not entries
+        if not entries:
+            return entries
         self.trace.committed(entries)
         for entry in entries:
             if entry.phase is not Phase.OPENED:
@@ -412,6 +417,8 @@ class Driver:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
+        if self.waits.is_quiet and self._steps.is_quiet:
+            return
         if (instant := _earliest(self._steps.next_instant, self.waits.next_instant())) is not None:
             self._alarm = self._port.call_at(instant, self._pump)
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import AsyncConnection, errors
-from psycopg.rows import dict_row
 
 from pgwf_sdk.worker._advance import Claim, Item, ItemAnswer, answers, parameters
 from pgwf_sdk.worker._clock import DatabaseClock
@@ -181,7 +180,7 @@ class Flusher:
         if self._connection is None:
             self._connection = await self._connect()
         values = parameters(self._worker_id, items, capabilities=self._capabilities, slots=slots, lease=self._lease)
-        async with self._connection.cursor(row_factory=dict_row, binary=True) as cursor:
+        async with self._connection.cursor(binary=True) as cursor:
             await cursor.execute(query("sdk_advance").encode(), values)
             settled, claims = answers(await cursor.fetchall())
         if settled:

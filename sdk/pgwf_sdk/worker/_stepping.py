@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("pgwf_sdk.worker")
 
 
+_NONE = timedelta(0)
+
+
 @dataclass(frozen=True, slots=True)
 class _Retry:
     command: RunStep
@@ -50,6 +53,16 @@ class Stepping:
     def is_idle(self) -> bool:
         """True when no step runs or is about to."""
         return not self._running and not self._beginning
+
+    @property
+    def is_quiet(self) -> bool:
+        """True when no step waits for its next attempt."""
+        return not self._retries
+
+    @property
+    def has_turn(self) -> bool:
+        """True when a step in a transaction may be waiting to record its result."""
+        return bool(self._ready)
 
     @property
     def next_instant(self) -> datetime | None:
@@ -171,7 +184,7 @@ class Stepping:
     def _start(self, command: RunStep) -> None:
         noted = self._noted.get(command.id.key)
         number = 1 if noted is None else noted.no + 1
-        elapsed = timedelta(0) if noted is None else max(self._port.now() - noted.first_at, timedelta(0))
+        elapsed = _NONE if noted is None else max(self._port.now() - noted.first_at, _NONE)
         self._running[command.id.key] = self._port.start_step(
             self._driver,
             command,

@@ -8,9 +8,10 @@ import random
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextvars import copy_context
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pgwf_sdk import _failure, _serial
 from pgwf_sdk._definition import Step
@@ -29,16 +30,14 @@ HEARTBEAT_SECONDS: Final = 5.0
 _TAGGED: Final = _serial.TAGGED_JSON
 
 
-@dataclass(frozen=True, slots=True)
-class StepReturned:
+class StepReturned(Struct, frozen=True):
     """The attempt succeeded; its result as it goes into the journal."""
 
     payload: bytes | None
     encoding: int
 
 
-@dataclass(frozen=True, slots=True)
-class StepRaised:
+class StepRaised(Struct, frozen=True):
     """The attempt failed. `retry_in` is the pause before the next one; None: there is none, the step has failed."""
 
     error: BaseException
@@ -46,15 +45,13 @@ class StepRaised:
     retry_in: timedelta | None
 
 
-@dataclass(frozen=True, slots=True)
-class StepBeat:
+class StepBeat(Struct, frozen=True):
     """The attempt goes on; what it reported, as JSON, is to be known to the next one if it does not end well."""
 
     details: str
 
 
-@dataclass(frozen=True, slots=True)
-class StepReady:
+class StepReady(Struct, frozen=True):
     """A step in a transaction has returned and waits for its turn: `turn` takes the item that records the result."""
 
     payload: bytes | None
@@ -62,8 +59,7 @@ class StepReady:
     turn: "asyncio.Future[Item]"
 
 
-@dataclass(frozen=True, slots=True)
-class StepCommitted:
+class StepCommitted(Struct, frozen=True):
     """A step in a transaction has committed, or was refused with its item."""
 
     item: Item
@@ -76,6 +72,24 @@ StepReport = StepNews | StepCommitted
 
 class StepAttempt:
     """One attempt that is running. It reports its heartbeats and its result on the host loop's thread until dropped."""
+
+    __slots__ = (
+        "_elapsed",
+        "_end_time",
+        "_is_dropped",
+        "_limit",
+        "_loop",
+        "_report",
+        "_reported_time",
+        "_task",
+        "_threads",
+        "_trace",
+        "_transactions",
+        "_waited_turn",
+        "command",
+        "context",
+        "number",
+    )
 
     def __init__(
         self,
@@ -106,7 +120,7 @@ class StepAttempt:
         self._is_dropped = False
         self._loop = asyncio.get_running_loop()
         self._end_time = math.inf  # of the attempt, on the loop's clock
-        self._limit = asyncio.timeout(None)
+        self._limit: asyncio.Timeout | None = None
         self._reported_time = -math.inf
         self._waited_turn: asyncio.Future[Item] | None = None
         log.debug("run %s: %s: attempt %d starts", run_id, command.id.key, number)
@@ -125,6 +139,7 @@ class StepAttempt:
         except Exception as error:  # noqa: BLE001 - an attempt that says nothing would keep its run waiting for ever
             report = StepRaised(error, _failure.describe(error), None)
         self._give_turn_up()
+        self.context.end()
         if not self._is_dropped:
             self._report(self.command.id, self.number, report)
 
@@ -142,17 +157,17 @@ class StepAttempt:
             return StepRaised(error, _failure.describe(error), self._pause(step, error, spent))
 
     async def _bounded(self, step: Step[..., Any]) -> StepReturned | StepCommitted:
+        if step.timeout is None and step.total_timeout is None and step.heartbeat_timeout is None:
+            return await self._call(step)
         bounds = [bound for bound in (step.timeout, self._left(step)) if bound is not None]
         seconds = max(min(bounds).total_seconds(), 0) if bounds else math.inf
         self._end_time = self._loop.time() + seconds
         try:
-            async with self._limit:
+            async with asyncio.timeout(None) as self._limit:
                 self._extend()
-                if step.is_async:
-                    return await self._call_async(step)
-                return await self._call_on_thread(step)
+                return await self._call(step)
         except TimeoutError:
-            if not self._limit.expired():
+            if self._limit is None or not self._limit.expired():
                 raise
             silence = "" if self._loop.time() >= self._end_time else f"was silent for {step.heartbeat_timeout}"
             raise StepTimeoutError(
@@ -167,9 +182,12 @@ class StepAttempt:
         self._loop.call_soon_threadsafe(self._beaten, None if payload is None else payload.decode())
 
     def _beaten(self, details: str | None) -> None:
-        if self._is_dropped or self._task.done() or self._limit.expired():
+        if self._is_dropped or self._task.done():
             return
-        self._extend()
+        if self._limit is not None:
+            if self._limit.expired():
+                return
+            self._extend()
         now = self._loop.time()
         if details is not None and now - self._reported_time >= HEARTBEAT_SECONDS:
             self._reported_time = now
@@ -178,7 +196,11 @@ class StepAttempt:
     def _extend(self) -> None:
         silence = self.command.step.heartbeat_timeout
         until = self._end_time if silence is None else min(self._end_time, self._loop.time() + silence.total_seconds())
+        assert self._limit is not None
         self._limit.reschedule(None if until == math.inf else until)
+
+    async def _call(self, step: Step[..., Any]) -> StepReturned | StepCommitted:
+        return await (self._call_async(step) if step.is_async else self._call_on_thread(step))
 
     async def _call_async(self, step: Step[..., Any]) -> StepReturned | StepCommitted:
         command = self.command

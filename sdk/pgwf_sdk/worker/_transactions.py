@@ -14,7 +14,6 @@ from typing import Any, Final, NoReturn
 
 import psycopg
 from psycopg import AsyncConnection, Connection
-from psycopg.rows import dict_row
 
 from pgwf_sdk._definition import Step
 from pgwf_sdk._step_context import current_step
@@ -149,14 +148,14 @@ class Transactions:
 
     async def _append_async(self, connection: AsyncConnection[Any], item: Item) -> ItemAnswer:
         await execute_async(connection, self._hold(item))
-        async with connection.cursor(row_factory=dict_row) as cursor:
+        async with connection.cursor() as cursor:
             await cursor.execute(query("sdk_advance").encode(), self._parameters(item))
             ((answer,), _) = answers(await cursor.fetchall())
         return answer
 
     def _append(self, connection: Connection[Any], item: Item) -> ItemAnswer:
         execute(connection, self._hold(item))
-        with connection.cursor(row_factory=dict_row) as cursor:
+        with connection.cursor() as cursor:
             cursor.execute(query("sdk_advance").encode(), self._parameters(item))
             ((answer,), _) = answers(cursor.fetchall())
         return answer

@@ -22,8 +22,7 @@ WaitCommand = StartTimer | AwaitSignal | StartChild | OpenHuman
 _MICROSECOND = timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True):
     """An entry to append, with the user's line it comes from while that line has no number yet."""
 
     entry: NewEntry
@@ -120,8 +119,10 @@ class Waits:
         self.is_cancelled = is_cancelled
         """True once the code has heard, or is about to hear, of a cancel request; it hears of one only."""
 
-    def __len__(self) -> int:
-        return len(self._waits)
+    @property
+    def is_quiet(self) -> bool:
+        """True when neither the inbox nor the clock can have anything for the run, nor is there a wait to record."""
+        return not self._waits and not self._inbox and self._deadline is None
 
     def open(self, command: WaitCommand) -> None:
         """The run's code waits for `command`; its deadline is the recorded one where there is a record."""
@@ -167,7 +168,7 @@ class Waits:
     def resolve(self, now: datetime) -> Resolution:
         """Resolve what the inbox and the time `now` allow; resolved waits are closed."""
         resolution = Resolution()
-        if not self._waits and not self._inbox and self._deadline is None:
+        if self.is_quiet:
             return resolution
         found: list[tuple[datetime, int, Wait, InboxRow | None]] = []
         by_key = {row.name: row for row in self._inbox.values() if row.kind in (Kind.CHILD, Kind.HUMAN)}

@@ -3,6 +3,15 @@
 The rooms describe what they want as `Statement` values without doing any I/O; `Database` and `AsyncDatabase` run them.
 """
 
+from pgwf_sql.database._arrays import (
+    PackedArray,
+    bigints,
+    byteas,
+    integers,
+    smallints,
+    texts,
+    uuids,
+)
 from pgwf_sql.database._listener import AsyncListener, Listener
 from pgwf_sql.database._pool import CONNECTIONS_MAX, AsyncDatabase, Database
 from pgwf_sql.database._schema import SchemaOutdatedError
@@ -17,13 +26,20 @@ __all__ = [
     "AsyncListener",
     "Database",
     "Listener",
+    "PackedArray",
     "Row",
     "SchemaOutdatedError",
     "Statement",
     "Translate",
+    "bigints",
+    "byteas",
     "execute",
     "execute_async",
+    "integers",
     "message_of",
     "read_nothing",
     "read_value",
+    "smallints",
+    "texts",
+    "uuids",
 ]

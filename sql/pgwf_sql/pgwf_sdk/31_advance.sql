@@ -153,6 +153,7 @@ $$;
 --   release   given back for p_delay_seconds (NULL: at once) with a note why; needs no p_expected_seqs without entries
 --   complete, fail, cancel    the run ends; its last entry is the terminal one
 --   block     parked for ever with the report p_notes (JSON), until somebody resumes it
+-- The arrays from p_until to p_lapsed may be shorter than p_n: NULL, 0 or false goes for the items that come after.
 -- Then leases up to p_slots further runs.
 -- Answer: a row an item, then a row a claimed run.  status of an item:
 --   ok          done
@@ -200,9 +201,9 @@ begin
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception using errcode = 'WS004', message = format('advance runs at read committed, found %s', current_setting('transaction_isolation'));
   end if;
-  if not array[cardinality(p_lease_ids), cardinality(p_expected_seqs), cardinality(p_dispositions), cardinality(p_until), cardinality(p_delay_seconds),
-      cardinality(p_needs), cardinality(p_inbox_seen), cardinality(p_wake_after), cardinality(p_decides), cardinality(p_notes),
-      cardinality(p_lapsed)] <@ array[cardinality(p_n)]
+  if not array[cardinality(p_lease_ids), cardinality(p_expected_seqs), cardinality(p_dispositions)] <@ array[cardinality(p_n)]
+    or (cardinality(p_n) >= all (array[cardinality(p_until), cardinality(p_delay_seconds), cardinality(p_needs), cardinality(p_inbox_seen),
+      cardinality(p_wake_after), cardinality(p_decides), cardinality(p_notes), cardinality(p_lapsed)])) is not true
     or not array[cardinality(p_entry_calls), cardinality(p_entry_kinds), cardinality(p_entry_phases), cardinality(p_entry_scopes),
       cardinality(p_entry_names), cardinality(p_entry_occurrences), cardinality(p_entry_payloads), cardinality(p_entry_encodings),
       cardinality(p_entry_codes)] <@ array[cardinality(p_entry_items)]
@@ -212,7 +213,7 @@ begin
   then
     raise exception using
       errcode = 'WS004',
-      message = 'advance: the arrays of items, of entries, of children and of consumed rows must each be of one length';
+      message = 'advance: the arrays of items (details may be shorter), of entries, of children and of consumed rows must each be of one length';
   end if;
   if not p_dispositions <@ array['keep', 'park', 'hop', 'release', 'complete', 'fail', 'cancel', 'block'] then
     raise exception using

@@ -185,7 +185,7 @@ begin
         when v_lease_nos[a.ord] is null then 'fenced'
         when a.place > 1
           or coalesce(coalesce(h.seq, 0) <> a.expected_seq, a.disposition <> 'release' or a.ord = any (p_entry_items)) then 'conflict'
-        when (a.decides or a.ord = any (v_closers)) and exists (select from pgwf_sdk.inbox i where i.n = a.n and i.id > a.seen) then 'undecided'
+        when (a.decides or a.ord = any (v_closers)) and exists (select from pgwf_sdk.inbox i where i.n = a.n and i.id > coalesce(a.seen, 0)) then 'undecided'
         when false = any (v_new_ok) and exists (
           select from unnest(v_new_items, v_new_ok) s(item, ok) where s.item = a.ord and not s.ok) then 'child_exists'
         when a.disposition = 'park' and pgwf_sdk._unread(a.n, a.seen, a.wake_after) then 'unread'

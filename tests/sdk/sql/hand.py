@@ -7,8 +7,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, LiteralString, cast
 from uuid import UUID
 
-from psycopg.rows import dict_row
-
 from pgwf_journal import Kind, NewEntry, Phase
 from pgwf_sdk.worker._advance import (
     ChildStart,
@@ -78,7 +76,7 @@ class Hand:
 
     def call(self, *items: Item, slots: int = 0, lease: timedelta = LEASE) -> tuple[list[ItemAnswer], list[Held]]:
         """Say `items` and claim up to `slots` runs in one call."""
-        with self._conn.cursor(row_factory=dict_row) as cursor:
+        with self._conn.cursor() as cursor:
             cursor.execute(ADVANCE, self.parameters(*items, slots=slots, lease=lease))
             settled, claims = answers(cursor.fetchall())
         for item, answer in zip(items, settled, strict=True):

@@ -372,7 +372,7 @@ def test_advance_refuses_arrays_that_do_not_fit_together(db: Conn, hand: Hand) -
     start(db)
     held = hand.take()
     wrong: list[dict[str, Any]] = [
-        {"notes": []},
+        {"notes": [None, "more than there are items"]},
         {"lapsed": None},
         {"entry_names": []},
         {"child_items": [1]},

@@ -1,0 +1,112 @@
+"""Arrays in PostgreSQL's binary format, packed whole: calls that carry thousands of elements spend their time here.
+
+The format is that of PostgreSQL's array_send: dimensions, a flag for NULLs, the element type, length and lower bound,
+then each element with its length before it (-1 for NULL).
+"""
+
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final
+from uuid import UUID
+
+import psycopg
+from psycopg.adapt import Dumper
+from psycopg.pq import Format
+
+_BYTEA: Final = 17
+_INT8: Final = 20
+_INT2: Final = 21
+_INT4: Final = 23
+_TEXT: Final = 25
+_UUID: Final = 2950
+
+_NULL: Final = b"\xff\xff\xff\xff"
+_TEXT_KEPT_MAX: Final = 64
+
+
+class PackedArray:
+    """An array as it travels; its type is what the statement casts the parameter to."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+class _PackedArrayDumper(Dumper):
+    format = Format.BINARY
+
+    def dump(self, obj: PackedArray) -> bytes:
+        return obj.data
+
+
+psycopg.adapters.register_dumper(PackedArray, _PackedArrayDumper)
+
+
+def bigints(values: Sequence[int | None]) -> PackedArray:
+    """A `bigint[]`."""
+    return _integers(values, "q", 8, _INT8)
+
+
+def integers(values: Sequence[int | None]) -> PackedArray:
+    """An `int[]`."""
+    return _integers(values, "i", 4, _INT4)
+
+
+def smallints(values: Sequence[int | None]) -> PackedArray:
+    """A `smallint[]`."""
+    return _integers(values, "h", 2, _INT2)
+
+
+def texts(values: Sequence[str | None]) -> PackedArray:
+    """A `text[]`. ValueError: PostgreSQL has no text with a NUL."""
+    return _joined([_NULL if value is None else _text(value) for value in values], _TEXT, None in values)
+
+
+def byteas(values: Sequence[bytes | None]) -> PackedArray:
+    """A `bytea[]`."""
+    parts = [_NULL if value is None else len(value).to_bytes(4, "big") + value for value in values]
+    return _joined(parts, _BYTEA, None in values)
+
+
+def uuids(values: Sequence[UUID]) -> PackedArray:
+    """A `uuid[]`."""
+    return _joined([b"\0\0\0\x10" + value.bytes for value in values], _UUID, False)
+
+
+def _text(value: str) -> bytes:
+    return _kept_text(value) if len(value) <= _TEXT_KEPT_MAX else _packed_text(value)
+
+
+def _packed_text(value: str) -> bytes:
+    data = value.encode()
+    if b"\0" in data:
+        raise ValueError(f"{value[:40]!r} holds a NUL, which PostgreSQL's text cannot; expected text without it")
+    return len(data).to_bytes(4, "big") + data
+
+
+# Names, scopes and dispositions come again in every call.
+_kept_text = lru_cache(maxsize=4096)(_packed_text)
+
+
+def _integers(values: Sequence[int | None], code: str, size: int, oid: int) -> PackedArray:
+    if None in values:
+        one = struct.Struct(f"!i{code}")
+        parts = [_NULL if value is None else one.pack(size, value) for value in values]
+        return _joined(parts, oid, True)
+    if not values:
+        return _joined([], oid, False)
+    flat: list[Any] = [size] * (2 * len(values))
+    flat[1::2] = values
+    return PackedArray(_header(len(values), oid, False) + struct.pack(f"!{f'i{code}' * len(values)}", *flat))
+
+
+def _joined(parts: Sequence[bytes], oid: int, has_nulls: bool) -> PackedArray:
+    return PackedArray(_header(len(parts), oid, has_nulls) + b"".join(parts))
+
+
+def _header(count: int, oid: int, has_nulls: bool) -> bytes:
+    if not count:
+        return struct.pack("!iiI", 0, 0, oid)
+    return struct.pack("!iiIii", 1, has_nulls, oid, count, 1)
