@@ -3,6 +3,9 @@
 The suite runs on the embedded server; PGWF_TEST_PG_BIN names the programs of another one, such as
 /usr/lib/postgresql/15/bin. Each pytest-xdist worker has a server of its own: an open transaction of one test is seen
 by every snapshot on its server, in whatever database.
+
+PGWF_TEST_PGBOUNCER names a PgBouncer (/usr/sbin/pgbouncer): clients, and the tests' own connections, then go through it
+in transaction mode. Tests whose subject is a session, marked `own_session`, are left out.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import psycopg
 import pytest
 
 from pgwf_sdk.embedded import EmbeddedServer
+from tests.pooler import PROGRAM_VARIABLE, Pooler, pooler_program
 from tests.support import Clock, Connect, Databases, Session, short_folder
 
 if TYPE_CHECKING:
@@ -32,6 +36,13 @@ def pytest_configure(config: pytest.Config) -> None:
     cleanup = ExitStack()
     os.environ[HOME_VARIABLE] = str(cleanup.enter_context(short_folder()))
     config.add_cleanup(cleanup.close)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if pooler_program() is not None:
+        for item in items:
+            if item.get_closest_marker("own_session"):
+                item.add_marker(pytest.mark.skip(reason=f"its subject is a session ({PROGRAM_VARIABLE} is set)"))
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +65,18 @@ def databases(server: EmbeddedServer) -> Iterator[Databases]:
         databases.close()
 
 
+@pytest.fixture(scope="session")
+def pooler(server: EmbeddedServer) -> Iterator[Pooler | None]:
+    """The PgBouncer that clients go through, if the run has one."""
+    program = pooler_program()
+    if program is None:
+        yield None
+        return
+    folder = Path(os.environ[HOME_VARIABLE]) / f"pooler-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+    with Pooler(program, folder, server.dsn) as pooler:
+        yield pooler
+
+
 @pytest.fixture
 def database(databases: Databases) -> Iterator[str]:
     """The connection string of this test's own database, with the schemas installed."""
@@ -62,18 +85,19 @@ def database(databases: Databases) -> Iterator[str]:
 
 
 @pytest.fixture
-def dsn(database: str) -> str:
+def dsn(database: str, pooler: Pooler | None) -> str:
     """The connection string of this test's own database, for code that connects by itself."""
-    return database
+    return database if pooler is None else pooler.dsn(database)
 
 
 @pytest.fixture
-def connect(database: str) -> Iterator[Connect]:
+def connect(dsn: str) -> Iterator[Connect]:
     """Makes connections to this test's database in autocommit mode."""
     with ExitStack() as connections:
 
         def connect(**options: Any) -> psycopg.Connection[Any]:
-            conn: psycopg.Connection[Any] = psycopg.connect(database, autocommit=True, **options)
+            options.setdefault("prepare_threshold", None if pooler_program() else 5)
+            conn: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True, **options)
             connections.callback(conn.close)
             return conn
 

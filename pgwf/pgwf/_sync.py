@@ -35,11 +35,12 @@ class Client:
     With `connection` a call is part of that connection's transaction, and becomes true when it commits. Without, it is
     a transaction of its own, on one of at most `connections_max` connections. Calls for many jobs that meet rows which
     others hold for long leave those out, with status `busy`; on a connection of the caller they raise instead, as the
-    transaction is broken by then, unless `busy_ok` says to leave them out from the first.
+    transaction is broken by then, unless `busy_ok` says to leave them out from the first. Where `dsn` leads through a
+    pooler in transaction mode, `listen_dsn` leads past it: only such a connection hears notifications.
     """
 
-    def __init__(self, dsn: str, *, connections_max: int = CONNECTIONS_MAX) -> None:
-        self._database = Database(dsn, translate=translate, connections_max=connections_max)
+    def __init__(self, dsn: str, *, connections_max: int = CONNECTIONS_MAX, listen_dsn: str | None = None) -> None:
+        self._database = Database(dsn, translate=translate, connections_max=connections_max, listen_dsn=listen_dsn)
         self._listener = Listener(self._database)
         self.keepalive = Keepalive(self._database)
 

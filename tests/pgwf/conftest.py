@@ -13,6 +13,7 @@ from tests.pgwf.racing import Racer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.pooler import Pooler
     from tests.support import Clock, Databases, Session
 
 RESET = """
@@ -51,8 +52,10 @@ def leasing_dsn(databases: Databases) -> Iterator[str]:
 
 
 @pytest.fixture
-def database(leasing_dsn: str) -> str:
+def database(leasing_dsn: str, pooler: Pooler | None) -> str:
     """The connection string of an empty leasing core, with nobody else connected."""
+    if pooler is not None:
+        pooler.forget(leasing_dsn)
     with psycopg.connect(leasing_dsn, autocommit=True) as conn:
         conn.execute(
             "select pg_terminate_backend(pid, 10000) from pg_stat_activity"

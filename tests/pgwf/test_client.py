@@ -39,8 +39,8 @@ MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture
-def client(dsn: str) -> Iterator[Client]:
-    with Client(dsn) as client:
+def client(dsn: str, database: str) -> Iterator[Client]:
+    with Client(dsn, listen_dsn=database) as client:
         yield client
 
 
@@ -266,9 +266,9 @@ def test_priority_decides_who_is_next(client: Client) -> None:
     assert take(client).job_id == "late"
 
 
-def test_the_async_client_does_the_same(dsn: str, db: psycopg.Connection[Any]) -> None:
+def test_the_async_client_does_the_same(dsn: str, database: str, db: psycopg.Connection[Any]) -> None:
     async def work() -> None:
-        async with AsyncClient(dsn) as client:
+        async with AsyncClient(dsn, listen_dsn=database) as client:
             waiting = asyncio.create_task(client.await_work(worker_id=WORKER, worker_caps=CAPS, poll=10 * MINUTE))
             await asyncio.to_thread(wait_until, asleep(db), "the worker asleep")
             await client.submit_job(job_id="job-1", worker_id="shop", next_need="python")

@@ -128,6 +128,7 @@ def test_the_holder_of_a_kept_lease_is_told_when_its_job_is_cancelled(client: Cl
     lease.complete()
 
 
+@pytest.mark.own_session
 def test_the_holder_is_told_when_the_database_cannot_be_reached_for_the_length_of_the_lease(
     client: Client, db: psycopg.Connection[Any], server: EmbeddedServer
 ) -> None:
@@ -143,6 +144,7 @@ def test_the_holder_is_told_when_the_database_cannot_be_reached_for_the_length_o
         admin.execute(f'alter database "{name}" allow_connections true'.encode())
 
 
+@pytest.mark.own_session
 def test_a_kept_lease_survives_a_lost_connection(client: Client, db: psycopg.Connection[Any]) -> None:
     submit(client)
     lease = take(client, lease_seconds=1)

@@ -19,8 +19,8 @@ MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture
-def client(dsn: str) -> Iterator[Client]:
-    with Client(dsn) as client:
+def client(dsn: str, database: str) -> Iterator[Client]:
+    with Client(dsn, listen_dsn=database) as client:
         yield client
 
 

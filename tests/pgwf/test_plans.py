@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tests.support import Databases
 
+pytestmark = pytest.mark.own_session  # Plans are a session's.
 BIG = {"job", "name", "ready", "lease", "timer", "edge", "held", "parked", "archive", "trace"}
 # What the sweep is there for, and what next_wakeup asks: when does the first lease end?
 WHOLE_BY_DESIGN = {("Seq Scan", "lease")}

@@ -167,6 +167,7 @@ def test_a_submission_before_the_request_is_seen_by_the_second_look(pgwf: Leasin
     assert job_ids(sleeper.get_work()) == ["a"]
 
 
+@pytest.mark.own_session
 def test_a_submission_after_the_request_notifies(pgwf: Leasing, connect: Connect) -> None:
     sleeper = listening(connect)
     xid = sleeper.value("sleep_on", listener="w1", channels=["need.python"])
@@ -209,6 +210,7 @@ def test_a_long_writer_elsewhere_keeps_a_sleeper_from_sleeping_deeply(
     assert past_horizon(sleeper, xid)
 
 
+@pytest.mark.own_session
 def test_submitters_never_wait_for_sleepers_or_for_each_other(
     pgwf: Leasing, connect: Connect, racers: tuple[Racer, Racer]
 ) -> None:

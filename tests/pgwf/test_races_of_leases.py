@@ -331,3 +331,19 @@ def test_a_lapse_is_left_for_later_while_the_threshold_changes(
     first.commit()
 
     assert pgwf.sweep() == 1
+
+
+def test_a_job_submitted_while_a_claim_is_under_way_is_in_its_answer(
+    pgwf: Leasing, racers: tuple[Racer, Racer]
+) -> None:
+    """The other order is every other claim. A lease that nobody is told of would lapse, and count as a crash."""
+    submitter, worker = racers
+    submitter.begin()
+    submitter.session.run("lock table pgwf.need_setting in access exclusive mode")  # the first table a claim reads
+    claiming = worker.start_blocked("get_work", **CLAIM)
+
+    submitter.call("submit_job", job_id="a", worker_id="s", next_need="python")
+    submitter.commit()
+
+    assert [row[0] for row in claiming.result(timeout=20)] == ["a"]
+    assert pgwf.status("a") == "ACTIVE"

@@ -13,6 +13,8 @@ from tests.pgwf.leasing import Leasing, held, refused
 if TYPE_CHECKING:
     from tests.support import Clock, Connect
 
+pytestmark = pytest.mark.own_session  # A session that listens keeps its connection.
+
 
 class Ear:
     """A session that listens, and tells what it heard since it was asked last."""

@@ -340,6 +340,7 @@ def test_a_connection_the_server_closed_is_replaced_without_an_error(
     assert run.status() == "ready"
 
 
+@pytest.mark.own_session
 def test_a_wait_outlasts_an_outage_of_the_database(
     client: Client, db: psycopg.Connection[Any], server: EmbeddedServer
 ) -> None:

@@ -31,6 +31,7 @@ class AsyncClient:
     `dsn` is a PostgreSQL connection string or URL. `name` is recorded with what this client starts, cancels and
     decides (default: host and process). At most `connections_max` connections are open, and one more while somebody
     waits for a result. `telemetry` says where spans and metrics go (default: the process's OpenTelemetry providers).
+    Where `dsn` leads through a pooler in transaction mode, `listen_dsn` leads past it; else results are polled for.
     The first call raises SchemaOutdatedError if the database's schema is missing or too old.
     """
 
@@ -41,11 +42,15 @@ class AsyncClient:
         name: str | None = None,
         connections_max: int = CONNECTIONS_MAX,
         telemetry: Telemetry | None = None,
+        listen_dsn: str | None = None,
     ) -> None:
         self.name = name or client_name()
         self.dsn = dsn
+        self.listen_dsn = listen_dsn
         self.telemetry = telemetry or Telemetry()
-        self._database = AsyncDatabase(dsn, translate=_calls.translate, connections_max=connections_max)
+        self._database = AsyncDatabase(
+            dsn, translate=_calls.translate, connections_max=connections_max, listen_dsn=listen_dsn
+        )
         self._listener = AsyncListener(self._database)
         self.human = AsyncHumanTasks(self._database, self.name)
 

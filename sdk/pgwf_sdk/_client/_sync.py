@@ -30,6 +30,7 @@ class Client:
     `dsn` is a PostgreSQL connection string or URL. `name` is recorded with what this client starts, cancels and
     decides (default: host and process). At most `connections_max` connections are open, and one more while somebody
     waits for a result. `telemetry` says where spans and metrics go (default: the process's OpenTelemetry providers).
+    Where `dsn` leads through a pooler in transaction mode, `listen_dsn` leads past it; else results are polled for.
     The first call raises SchemaOutdatedError if the database's schema is missing or too old.
     """
 
@@ -40,11 +41,15 @@ class Client:
         name: str | None = None,
         connections_max: int = CONNECTIONS_MAX,
         telemetry: Telemetry | None = None,
+        listen_dsn: str | None = None,
     ) -> None:
         self.name = name or client_name()
         self.dsn = dsn
+        self.listen_dsn = listen_dsn
         self.telemetry = telemetry or Telemetry()
-        self._database = Database(dsn, translate=_calls.translate, connections_max=connections_max)
+        self._database = Database(
+            dsn, translate=_calls.translate, connections_max=connections_max, listen_dsn=listen_dsn
+        )
         self._listener = Listener(self._database)
         self.human = HumanTasks(self._database, self.name)
 

@@ -46,7 +46,10 @@ class Session:
         if self._client is None:
             from pgwf_sdk._client import Client
 
-            self._client = Client(self.dsn, name=f"{self.user} (pgwf)", connections_max=1)
+            listen_dsn = os.environ.get("PGWF_LISTEN_DSN")
+            self._client = Client(
+                self.dsn, name=f"{self.user} (pgwf)", connections_max=1, listen_dsn=listen_dsn or None
+            )
             click.get_current_context().call_on_close(self._client.close)
         return self._client
 

@@ -62,7 +62,11 @@ class Session:
         self._step_pool = ThreadPoolExecutor(settings.step_threads, thread_name_prefix="pgwf-step")
         # Operators tell the connections apart by name; the hot one is the one whose round trips and commits count.
         self._hot = AsyncDatabase(_named(settings.dsn, "pgwf worker"), translate=_as_is)
-        self._database = AsyncDatabase(_named(settings.dsn, "pgwf worker side"), translate=_as_is)
+        self._database = AsyncDatabase(
+            _named(settings.dsn, "pgwf worker side"),
+            translate=_as_is,
+            listen_dsn=_named(settings.listen_dsn or settings.dsn, "pgwf worker side"),
+        )
         # User code may hold these for long, so nothing of the worker's own waits for them.
         transactions = _named(settings.dsn, "pgwf worker transactions")
         self._transactions = Transactions(

@@ -38,6 +38,7 @@ class Settings:
     poll: timedelta
     grace: timedelta
     build: str
+    listen_dsn: str | None = None
 
     def __post_init__(self) -> None:
         for name, count in (("concurrency", self.concurrency), ("step_threads", self.step_threads)):

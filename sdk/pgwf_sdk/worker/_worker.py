@@ -42,6 +42,7 @@ class Worker:
         known = by_name(workflows)
         self._settings = Settings(
             dsn=client.dsn,
+            listen_dsn=client.listen_dsn,
             worker_id=worker_id or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}",
             workflows=known,
             capabilities=offered(known, capabilities, build),

@@ -1,7 +1,8 @@
 """One LISTENing connection for all that wait in a client.
 
 A notification is a hint: who waits here polls as well, so a waiter that cannot be served (no connection to be had, a
-pooler that does not carry LISTEN) is only slower. Errors of the connection are therefore met by connecting again later.
+pooler that does not carry LISTEN and no way past it) is only slower. Errors of the connection are therefore met by
+connecting again later.
 """
 
 import asyncio
@@ -168,7 +169,11 @@ class Listener:
 
     def _serve(self) -> None:
         """Serve the waiters on one connection until nobody has waited for the idle time."""
-        with self._woken() as woken, self._database.connect() as connection, selectors.DefaultSelector() as selector:
+        with (
+            self._woken() as woken,
+            self._database.connect_to_listen() as connection,
+            selectors.DefaultSelector() as selector,
+        ):
             connection.add_notify_handler(lambda notification: self._ring(notification.channel))
             selector.register(connection.fileno(), selectors.EVENT_READ)
             selector.register(woken, selectors.EVENT_READ)
@@ -267,7 +272,7 @@ class AsyncListener:
 
     async def _serve(self) -> None:
         """Serve the waiters on one connection until nobody has waited for the idle time."""
-        async with await self._database.connect() as connection:
+        async with await self._database.connect_to_listen() as connection:
             connection.add_notify_handler(lambda notification: self._register.ring(notification.channel))
             is_stirred = True
             while await self._apply(connection, is_stirred=is_stirred):

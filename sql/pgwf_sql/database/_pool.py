@@ -48,8 +48,16 @@ class Database:
     """Runs statements on a small pool, or on the caller's own connection; safe to share between threads, and in
     processes that are forked later."""
 
-    def __init__(self, dsn: str, *, translate: Translate, connections_max: int = CONNECTIONS_MAX) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        translate: Translate,
+        connections_max: int = CONNECTIONS_MAX,
+        listen_dsn: str | None = None,
+    ) -> None:
         self._dsn = dsn
+        self._listen_dsn = listen_dsn or dsn
         self._translate = translate
         self._connections_max = connections_max
         self._opening = Lock()
@@ -74,7 +82,14 @@ class Database:
 
     def connect(self) -> Connection:
         """A new connection outside the pool, in autocommit mode; the caller closes it."""
-        connection = Connection.connect(self._dsn, **_CONNECTION_SETTINGS)
+        return self._connect(self._dsn)
+
+    def connect_to_listen(self) -> Connection:
+        """The same, for LISTEN: past a pooler, if this database was told the way."""
+        return self._connect(self._listen_dsn)
+
+    def _connect(self, dsn: str) -> Connection:
+        connection = Connection.connect(dsn, **_CONNECTION_SETTINGS)
         try:
             require_schema_version(connection)
         except BaseException:
@@ -145,8 +160,16 @@ class Database:
 class AsyncDatabase:
     """Like `Database`, for one event loop."""
 
-    def __init__(self, dsn: str, *, translate: Translate, connections_max: int = CONNECTIONS_MAX) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        translate: Translate,
+        connections_max: int = CONNECTIONS_MAX,
+        listen_dsn: str | None = None,
+    ) -> None:
         self._dsn = dsn
+        self._listen_dsn = listen_dsn or dsn
         self._translate = translate
         self._connections_max = connections_max
         self._opening = asyncio.Lock()
@@ -164,7 +187,14 @@ class AsyncDatabase:
 
     async def connect(self) -> AsyncConnection:
         """A new connection outside the pool, in autocommit mode; the caller closes it."""
-        connection = await AsyncConnection.connect(self._dsn, **_CONNECTION_SETTINGS)
+        return await self._connect(self._dsn)
+
+    async def connect_to_listen(self) -> AsyncConnection:
+        """The same, for LISTEN: past a pooler, if this database was told the way."""
+        return await self._connect(self._listen_dsn)
+
+    async def _connect(self, dsn: str) -> AsyncConnection:
+        connection = await AsyncConnection.connect(dsn, **_CONNECTION_SETTINGS)
         try:
             await require_schema_version_async(connection)
         except BaseException:

@@ -95,12 +95,13 @@ $$;
 
 -- Effect: leases up to p_slots runs and answers each with what a worker needs to go on: its journal (up to 1,000 entries
 -- or 4 MiB; head tells whether there are more), its inbox and the failed attempts of its open steps.
+-- All of it is read in a statement after the claim: what was committed while that was under way is in the answer.
 -- A job that is no run (somebody submitted it by hand for a need of workflows) is given back for a minute.
 create or replace function pgwf_sdk._claimed(p_worker_id text, p_worker_caps text[], p_slots int, p_lease_seconds double precision, p_now timestamptz)
 returns table (
   n bigint, run_id text, workflow text, need text, current_need text, build text, seed bigint, trace text, deadline timestamptz,
   lease_id uuid, lease_no bigint, streak int, head bigint, calls int[], kinds smallint[], phases smallint[], scopes text[], names text[],
-  occurrences int[], payloads bytea[], encodings smallint[], times timestamptz[])
+  occurrences int[], payloads bytea[], encodings smallint[], times timestamptz[], inbox jsonb, attempts jsonb)
 language plpgsql volatile
 as $$
 declare
@@ -123,7 +124,10 @@ begin
 
   return query
   select r.n, r.run_id, r.workflow, r.need, j.need, r.build, r.seed, r.trace, r.deadline, c.lease_id, c.lease_no, j.streak,
-    pgwf_journal._head(r.n), e.calls, e.kinds, e.phases, e.scopes, e.names, e.occurrences, e.payloads, e.encodings, e.times
+    pgwf_journal._head(r.n), e.calls, e.kinds, e.phases, e.scopes, e.names, e.occurrences, e.payloads, e.encodings, e.times,
+    pgwf_sdk._inbox(c.n, 0),
+    (select jsonb_agg(jsonb_build_object(
+      'key', t.key, 'no', t.no, 'next_at', t.next_at, 'first_at', t.first_at, 'heartbeat', t.heartbeat) order by t.key) from pgwf_sdk.attempt t where t.n = c.n)
   from unnest(v_n, v_lease_ids, v_lease_nos) with ordinality c(n, lease_id, lease_no, ord)
   join pgwf_sdk.run r on r.n = c.n
   join pgwf.job j on j.n = c.n
@@ -242,11 +246,7 @@ begin
   if p_slots > 0 then
     return query
     select null::int, c.n, 'claimed', v_now, c.run_id, c.workflow, c.need, c.current_need, c.build, c.seed, c.trace, c.deadline, c.lease_id, c.lease_no, c.streak,
-      c.head, c.calls, c.kinds, c.phases, c.scopes, c.names, c.occurrences, c.payloads, c.encodings, c.times,
-      pgwf_sdk._inbox(c.n, 0),
-      (select jsonb_agg(jsonb_build_object(
-        'key', t.key, 'no', t.no, 'next_at', t.next_at, 'first_at', t.first_at, 'heartbeat', t.heartbeat) order by t.key) from pgwf_sdk.attempt t where t.n = c.n),
-      null::text[]
+      c.head, c.calls, c.kinds, c.phases, c.scopes, c.names, c.occurrences, c.payloads, c.encodings, c.times, c.inbox, c.attempts, null::text[]
     from pgwf_sdk._claimed(p_worker_id, p_worker_caps, p_slots, p_lease_seconds, v_now) c;
   end if;
 end

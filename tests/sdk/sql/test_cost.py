@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.support import Connect
 
 Conn = psycopg.Connection[Any]
+pytestmark = pytest.mark.own_session  # Counters and plans are a session's.
 
 MANY = 20_000
 ROWS_OF_A_DAY_MAX = 1_000  # Read by some 30 calls, each about a run or two.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import psycopg
+import pytest
 
 from pgwf_sql import query
 from tests.sdk.sql.hand import Hand, Held, rows, signal, start, value
@@ -113,6 +114,7 @@ def test_keepalive_of_nothing_answers_nothing(db: Conn) -> None:
     assert keep(db) == []
 
 
+@pytest.mark.own_session
 def test_keepalive_changes_leases_only(db: Conn, connect: Connect, hand: Hand) -> None:
     start(db)
     held = hand.take()

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from pgwf_journal import Kind, Phase
-from tests.sdk.sql.hand import Hand, child, entry, inbox, journal, rows, signal, start, status, value
+from tests.sdk.sql.hand import ADVANCE, Hand, child, entry, inbox, journal, rows, signal, start, status, value
 from tests.sdk.sql.race import act, advance, race
 
 if TYPE_CHECKING:
@@ -380,3 +380,26 @@ def test_advance_gives_up_on_a_row_that_a_long_transaction_holds(
     assert hand.say(two.item("park")) == ["ok"]
     holder.run("rollback")
     assert hand.say(one.item("park")) == ["ok"]
+
+
+def test_what_is_committed_while_a_claim_is_under_way_is_in_its_answer(
+    db: Conn, hand: Hand, two_sessions: Sessions
+) -> None:
+    """The other order is every other test of a claim. An attempt that is missed would not count."""
+    start(db)
+    note: Any = {"key": "/step:charge#1", "no": 3, "next_seconds": 0.0, "error": None}
+    release = advance(hand, hand.take().item("release", attempts=[note]))
+    holder, worker = two_sessions
+    holder.run("begin")
+    holder.run("lock table pgwf.need_setting in access exclusive mode")  # the first table a claim reads
+    claiming = worker.start(ADVANCE, hand.parameters(slots=1))
+    worker.wait_blocked()
+
+    holder.run(release.statement, release.parameters)
+    holder.run(SIGNAL.statement, SIGNAL.parameters)
+    holder.run("commit")
+
+    (claimed,) = claiming.result()
+    *_, inbox_rows, attempts, _taken = claimed
+    assert [row["name"] for row in inbox_rows] == ["delivered"]
+    assert [attempt["no"] for attempt in attempts] == [3]
