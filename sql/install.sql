@@ -39,6 +39,8 @@ set local client_min_messages = warning;
 \ir pgwf_sql/pgwf_sdk/42_control.sql
 \ir pgwf_sql/pgwf_sdk/43_human.sql
 \ir pgwf_sql/pgwf_sdk/44_keepalive.sql
+\ir pgwf_sql/pgwf_sdk/45_fork.sql
+\ir pgwf_sql/pgwf_sdk/46_many.sql
 \ir pgwf_sql/pgwf_sdk/50_views.sql
 \ir pgwf_sql/pgwf_sdk/90_obsolete.sql
 commit;

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pgwf_sdk._client import AsyncClient, AsyncRun, Client, Run
+    from pgwf_sdk._client import AsyncClient, AsyncRun, Client, ForkPrice, Run
     from pgwf_sdk._definition import Call, Step, Workflow, step, workflow
     from pgwf_sdk._errors import (
         BranchCancelled,
@@ -60,6 +60,7 @@ __all__ = [
     "ContextError",
     "Decision",
     "DefinitionError",
+    "ForkPrice",
     "InvalidArgumentError",
     "NonRetryable",
     "OperatorError",

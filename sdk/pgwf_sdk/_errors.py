@@ -235,6 +235,7 @@ ERROR_BY_SQLSTATE: dict[str, type[PgwfError]] = {
     "WS003": RunFinishedError,
     "WS004": InvalidArgumentError,
     "WS005": RunNotRetryableError,
+    "WS006": InvalidArgumentError,
     "WS010": TaskNotFoundError,
     "WS011": TaskUnavailableError,
     "WS012": TaskNotHeldError,

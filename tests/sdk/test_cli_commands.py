@@ -325,6 +325,43 @@ def test_several_runs_are_steered_at_once_and_each_failure_is_told(
 
 
 @pytest.mark.usefixtures("worker")
+def test_a_run_is_forked_and_its_price_told(pgwf: Pgwf) -> None:
+    pgwf("start", f"{SHOP}:doubling", "-P", "number:=4", "--id", "order-1", "--wait")
+
+    price = pgwf("fork", "order-1", "--before", "/step:double#1", "--price")
+    forked = pgwf("fork", "order-1", "--before", "/step:double#1", "--id", "order-1-again")
+
+    assert (price.code, price.out) == (
+        0,
+        "a fork of order-1 before entry 2 takes over 1 entry, 33 bytes\n"
+        "  steps that run again: /step:double#1\n"
+        "  made anew: none\n"
+        "  results of children, awakeables and people taken over: none\n",
+    )
+    assert (forked.code, forked.out) == (0, "order-1-again\n")
+    assert "steps that run again: /step:double#1" in forked.err
+    assert pgwf("result", "order-1-again", "--wait").out == '"8"\n'
+    wrong = pgwf("fork", "order-1", "--before", "/step:treble#1")
+    assert (wrong.code, "cannot be forked before '/step:treble#1'" in wrong.err) == (6, True)
+
+
+def test_blocked_and_failed_runs_are_set_going_again_at_once(pgwf: Pgwf, db: Conn) -> None:
+    hand = Hand(db, "w", ["python"])
+    for number in (1, 2):
+        start(db, f"order-{number}")
+        hand.say(hand.take().item("block", note="{}"))
+    start(db, "order-3")
+    hand.say(hand.take().end("fail", b'{"type":"x:Y","message":""}'))
+
+    assert pgwf("resume", "--blocked", "--workflow", "refund").err == "0 blocked runs resumed\n"
+    assert pgwf("resume", "--blocked").err == "2 blocked runs resumed\n"
+    assert pgwf("retry", "--failed", "--workflow", "checkout").err == "1 failed run retried\n"
+    assert json.loads(pgwf("list", "status:ready", "-o", "json").out)[0]["run_id"] == "order-3~2"
+    for wrong in (["resume"], ["resume", "--workflow", "x"], ["retry", "--failed"], ["retry", "--failed", "order-1"]):
+        assert pgwf(*wrong).code == 2
+
+
+@pytest.mark.usefixtures("worker")
 def test_show_tells_a_run_as_picture_journal_and_sentence(pgwf: Pgwf) -> None:
     pgwf("start", "doubling", "-P", "number:=9007199254740993", "--id", "order-1", "--wait")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+import msgspec
 import psycopg
 from msgspec import Struct
 
@@ -25,7 +26,7 @@ from pgwf_sdk._errors import (
 from pgwf_sdk._misuse import check_timedelta
 from pgwf_sdk._wording import duration_words, stuck_words
 from pgwf_sdk.ops._filters import RunFilter
-from pgwf_sdk.ops._rows import FINAL_STATUSES, STATUSES, RunSummary, TaskSummary
+from pgwf_sdk.ops._rows import FINAL_STATUSES, STATUSES, ForkPrice, RunSummary, TaskSummary
 from pgwf_sdk.ops._statements import run_statement, runs_statement, tasks_statement
 from pgwf_sql.database import Row, Statement, message_of, read_nothing, read_value
 
@@ -34,6 +35,8 @@ S = TypeVar("S", bound=Struct)
 
 TASK_STATES = ("open", "claimed", "decided", "expired", "cancelled")
 """Every state a human task can have."""
+PAGE_RUNS = 100
+"""Runs that one transaction of `resume_all` or `retry_all` is about."""
 _JSON_NULL = b"null"
 _POLL_SECONDS_MIN = 1.0
 _POLL_SECONDS_MAX = 5.0
@@ -182,6 +185,46 @@ def retry(run_id: str, *, by: str) -> Statement[Started]:
     return Statement("sdk_retry_run", {"run_id": run_id, "by": by}, _read_retried, is_repeatable=True)
 
 
+def fork(run_id: str, *, before: str | int, new_run_id: str | None, by: str) -> Statement[Started]:
+    """Start a new run with what another one had recorded before an entry; repeatable when it is told its id."""
+    parameters = {"run_id": run_id, "before": str(before), "new_run_id": new_run_id, "by": by}
+    return Statement("sdk_fork_run", parameters, _read_started, is_repeatable=new_run_id is not None)
+
+
+def fork_price(run_id: str, *, before: str | int) -> Statement[ForkPrice]:
+    """What a fork would copy and do again."""
+    return Statement("sdk_fork_price", {"run_id": run_id, "before": str(before)}, _read_price, is_repeatable=True)
+
+
+class Pages:
+    """Does one thing to many runs, the newest first, page by page; `count` is how many it was done to."""
+
+    def __init__(self, query: str, *, workflow: str | None, by: str) -> None:
+        self.count = 0
+        self._query = query
+        self._parameters: dict[str, object] = {"workflow": workflow, "by": by, "before": None, "limit": PAGE_RUNS}
+
+    def next(self) -> Statement[bool]:
+        """The statement for the next page; its answer is True when there may be a further one."""
+
+        def read(rows: Sequence[Row]) -> bool:
+            self.count += len(rows)
+            self._parameters["before"] = min((row["n"] for row in rows), default=None)
+            return len(rows) == PAGE_RUNS
+
+        return Statement(self._query, dict(self._parameters), read)
+
+
+def resume_all(*, workflow: str | None, by: str) -> Pages:
+    """Let all blocked runs go on."""
+    return Pages("sdk_resume_runs", workflow=workflow, by=by)
+
+
+def retry_all(*, workflow: str, by: str) -> Pages:
+    """Retry all failed runs of a workflow."""
+    return Pages("sdk_retry_runs", workflow=workflow, by=by)
+
+
 def tasks(
     *, need: str | None, states: Collection[str], holder: str | None, limit: int
 ) -> Statement[tuple[TaskSummary, ...]]:
@@ -285,6 +328,10 @@ def result_of(ending: Ending, workflow: Workflow[..., R] | None) -> R:
 
 def _read_started(rows: Sequence[Row]) -> Started:
     return Started(**rows[0])
+
+
+def _read_price(rows: Sequence[Row]) -> ForkPrice:
+    return msgspec.convert(rows[0], ForkPrice)
 
 
 def _read_retried(rows: Sequence[Row]) -> Started:

@@ -14,7 +14,7 @@ from pgwf_sdk._client._identity import client_name, listener_name, new_run_id
 from pgwf_sdk._definition import Call, Workflow
 from pgwf_sdk._misuse import check_call
 from pgwf_sdk._telemetry import Telemetry
-from pgwf_sdk.ops._rows import RunSummary, TaskSummary
+from pgwf_sdk.ops._rows import ForkPrice, RunSummary, TaskSummary
 from pgwf_sql.database import CONNECTIONS_MAX, Database, Listener
 
 R = TypeVar("R")
@@ -159,6 +159,47 @@ class Client:
         """Run a failed, cancelled or terminated run again from the entry it failed at, as a new run `<run_id>~2`."""
         return self._handle(self._database.run(_calls.retry(run_id, by=by or self.name)), workflow)
 
+    def fork(
+        self,
+        source: str,
+        /,
+        workflow: Workflow[..., R] | None = None,
+        *,
+        before: str | int,
+        run_id: str | None = None,
+        by: str | None = None,
+    ) -> "Run[R]":
+        """Start a new run that takes over what `source`, whatever it is doing, had recorded before an entry.
+
+        `before` is the key of a call, such as `/step:charge#1`, or an entry's number. Calls that were not resolved by
+        then are made anew, and idempotency keys are new; see `fork_price`. Default id: `<source>~fork1`, `~fork2` …
+        Forking again with the same `run_id` gives the same run. InvalidArgumentError: the journal has no such entry;
+        RunConflictError: the id is taken.
+        """
+        statement = _calls.fork(source, before=before, new_run_id=run_id, by=by or self.name)
+        return self._handle(self._database.run(statement), workflow)
+
+    def fork_price(self, source: str, /, *, before: str | int) -> ForkPrice:
+        """What a fork would copy, and what it would do again."""
+        return self._database.run(_calls.fork_price(source, before=before))
+
+    def resume_all(self, *, workflow: str | None = None, by: str | None = None) -> int:
+        """Let all blocked runs go on, or those of one workflow, the newest first; gives how many there were.
+
+        For after a deploy. A hundred runs are one transaction.
+        """
+        pages = _calls.resume_all(workflow=workflow, by=by or self.name)
+        while self._database.run(pages.next()):
+            pass
+        return pages.count
+
+    def retry_all(self, *, workflow: str, by: str | None = None) -> int:
+        """Retry all failed runs of a workflow that were not retried yet; gives how many there were."""
+        pages = _calls.retry_all(workflow=workflow, by=by or self.name)
+        while self._database.run(pages.next()):
+            pass
+        return pages.count
+
     @contextmanager
     def connection(self) -> Generator[Connection]:
         """One of this client's connections, in autocommit mode, for the time of the block."""
@@ -243,6 +284,10 @@ class Run(Generic[R_co]):
     def retry(self, *, by: str | None = None) -> "Run[R_co]":
         """Run the failed run again from the entry it failed at; see Client.retry."""
         return self._client.retry(self.run_id, self._workflow, by=by)
+
+    def fork(self, *, before: str | int, run_id: str | None = None, by: str | None = None) -> "Run[R_co]":
+        """Start a new run with what this one recorded before an entry; see Client.fork."""
+        return self._client.fork(self.run_id, self._workflow, before=before, run_id=run_id, by=by)
 
     def _ending(self, patience: _calls.Patience) -> _calls.Ending:
         listener = listener_name()

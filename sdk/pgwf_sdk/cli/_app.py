@@ -30,8 +30,9 @@ _COMMANDS = MappingProxyType(
         "cancel": ("Ask runs to stop; their code may clean up.", "_control"),
         "terminate": ("Stop runs at once, without running any more of their code.", "_control"),
         "pause": ("Keep runs from being worked on.", "_control"),
-        "resume": ("Let paused or blocked runs go on.", "_control"),
-        "retry": ("Run a failed run again from where it failed.", "_control"),
+        "resume": ("Let paused or blocked runs go on.", "_again"),
+        "retry": ("Run failed runs again from where they failed.", "_again"),
+        "fork": ("Start a new run with what another one had recorded up to some entry.", "_again"),
         "human": ("See, claim and decide the questions runs put to people.", "_human"),
         "version": ("Print the version.", "_version"),
     }

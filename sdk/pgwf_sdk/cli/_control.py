@@ -1,4 +1,4 @@
-"""Acting on runs: `pgwf start`, `signal`, `cancel`, `terminate`, `pause`, `resume` and `retry`."""
+"""Acting on runs: `pgwf start`, `signal`, `cancel`, `terminate` and `pause`."""
 
 import os
 import sys
@@ -89,21 +89,26 @@ def signal(run_id: str, name: str, parameters: tuple[str, ...], input_: str | No
     talk(f"sent {name} to run {run.run_id}" if is_new else f"run {run.run_id} had this {name} before; nothing was sent")
 
 
+def for_each(run_ids: Sequence[str], act: Callable[[str, str | None], str], reason: str | None = None) -> int:
+    """Do one thing to each id, and go on to the next when one cannot be done; the exit code of the first failure."""
+    from pgwf_sdk._errors import PgwfError
+
+    first_failure = ExitCode.OK
+    for run_id in _ids(run_ids):
+        try:
+            run = ops.get_run(session().client, run_id)
+            talk(f"run {run.run_id}: {act(run.run_id, reason)}")
+        except PgwfError as error:
+            talk(str(error))
+            first_failure = first_failure or code_of(error)
+    return int(first_failure)
+
+
 def _id_command(name: str, doc: str, *, reason: bool, act: Callable[[str, str | None], str]) -> click.Command:
     """A command that does one thing to each id it is given, and goes on to the next when one cannot be done."""
 
     def callback(run_ids: tuple[str, ...], **options: str | None) -> int:
-        from pgwf_sdk._errors import PgwfError
-
-        first_failure = ExitCode.OK
-        for run_id in _ids(run_ids):
-            try:
-                run = ops.get_run(session().client, run_id)
-                talk(f"run {run.run_id}: {act(run.run_id, options.get('reason'))}")
-            except PgwfError as error:
-                talk(str(error))
-                first_failure = first_failure or code_of(error)
-        return int(first_failure)
+        return for_each(run_ids, act, options.get("reason"))
 
     command: Any = callback
     if reason:
@@ -126,32 +131,17 @@ def _terminate(run_id: str, reason: str | None) -> str:
 def _pause(run_id: str, _reason: str | None) -> str:
     answer = session().client.pause(run_id, by=session().user)
     if answer != "paused":
-        raise _cannot(run_id, answer, "paused")
+        raise cannot(run_id, answer, "paused")
     return answer
 
 
-def _resume(run_id: str, _reason: str | None) -> str:
-    answer = session().client.resume(run_id, by=session().user)
-    if answer in ops.FINAL_STATUSES:
-        raise _cannot(run_id, answer, "resumed")
-    if answer != "resumed":
-        return f"nothing was done: it is {answer}, neither paused nor blocked"
-    return f"resumed; it is {ops.get_run(session().client, run_id).status}"
-
-
-def _cannot(run_id: str, status: str, done: str) -> "PgwfError":
+def cannot(run_id: str, status: str, done: str) -> "PgwfError":
     """The error for a run that is not in the state to be `done` with."""
     from pgwf_sdk._errors import RaceError, RunFinishedError
 
     if status in ops.FINAL_STATUSES:
         return RunFinishedError(f"run {run_id}: it is over ({status}), so it cannot be {done}; nothing was done")
     return RaceError(f"run {run_id}: it is {status}, so it cannot be {done}; nothing was done. See `pgwf why {run_id}`")
-
-
-def _retry(run_id: str, _reason: str | None) -> str:
-    retried_id = session().client.retry(run_id, by=session().user).run_id
-    click.echo(printable(retried_id))
-    return f"goes on as {retried_id}"
 
 
 def _require_workflow_name(reference: str) -> None:
@@ -251,14 +241,6 @@ COMMANDS = MappingProxyType(
         ),
         "pause": _id_command(
             "pause", "Keep runs from being worked on; a step under way ends and is recorded.", reason=False, act=_pause
-        ),
-        "resume": _id_command("resume", "Let paused or blocked runs go on.", reason=False, act=_resume),
-        "retry": _id_command(
-            "retry",
-            "Run failed, cancelled or terminated runs again, each as a new run that takes over what was recorded "
-            "before the failure. Prints the new ids.",
-            reason=False,
-            act=_retry,
         ),
     }
 )

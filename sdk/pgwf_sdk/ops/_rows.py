@@ -53,6 +53,27 @@ class RunSummary(Struct, frozen=True, kw_only=True):
         return self.status in FINAL_STATUSES
 
 
+class ForkPrice(Struct, frozen=True, kw_only=True):
+    """What a fork before entry `before_seq` would take over, and do again if its code goes the same way.
+
+    `entry_count` and `payload_bytes` are copied. `steps_again` are the keys of recorded steps that run again;
+    `calls_again` of other calls that are made anew: timers, waits, awakeables, tasks and children, the last three with
+    new ids; `results_kept` of awakeables, tasks and children whose results are taken over. At most 1,000 keys each; the
+    counts are complete.
+    """
+
+    run_id: str
+    before_seq: int
+    entry_count: int
+    payload_bytes: int
+    steps_again: tuple[str, ...]
+    steps_again_count: int
+    calls_again: tuple[str, ...]
+    calls_again_count: int
+    results_kept: tuple[str, ...]
+    results_kept_count: int
+
+
 class RunPage(Struct, frozen=True, kw_only=True):
     """Some runs, newest first, and where the next page starts (None: this was the last one)."""
 

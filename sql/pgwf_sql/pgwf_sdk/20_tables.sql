@@ -7,6 +7,7 @@
 --   WS003  the run is over
 --   WS004  malformed arguments
 --   WS005  the run cannot be retried: it is not over, or it completed
+--   WS006  a run cannot be forked before that entry: its journal does not have it
 --   WS010  no human task with that id
 --   WS011  the task is not open, or somebody else holds it
 --   WS012  the task is not held by the one who decides or releases
@@ -40,6 +41,8 @@ create table if not exists pgwf_sdk.run (
   parent_key text,
   root bigint not null,
   successor bigint,
+  fork_of bigint,          -- the run whose journal before entry fork_before it began with
+  fork_before bigint,
   wake_after int not null default 0,
   note text,
   deadline timestamptz,

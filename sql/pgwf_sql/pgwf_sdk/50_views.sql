@@ -34,7 +34,9 @@ select
   (select coalesce(sum(t.no), 0)::int from pgwf_sdk.attempt t where t.n = r.n) as attempts,
   r.note,
   r.trace,
-  r.started_by
+  r.started_by,
+  (select f.run_id from pgwf_sdk.run f where f.n = r.fork_of) as fork_of_run_id,
+  r.fork_before
 from pgwf_sdk.run r
 cross join pgwf_sdk._now() clock(now)
 cross join pgwf.setting s

@@ -17,7 +17,6 @@ from pgwf_sdk import (
     RetryPolicy,
     RunCancelledError,
     RunConflictError,
-    RunFailedError,
     StepTimeoutError,
     WaitTimeoutError,
     current_step,
@@ -193,81 +192,6 @@ def test_a_journal_longer_than_one_answer_is_replayed_whole(client: Client, star
     client.signal(run.run_id, "go", 1)
 
     assert run.result(timeout=SOON) == sum(2 * x for x in range(count))
-
-
-def test_code_that_no_longer_fits_the_journal_blocks_the_run_until_a_deploy_mends_it(
-    client: Client, start_worker: StartWorker, db: Connection[Any]
-) -> None:
-    @step
-    def triple(x: int) -> int:
-        return 3 * x
-
-    @workflow(name="changing")
-    def first_version(ctx: Context) -> int:
-        x = ctx.step(double, 1)
-        ctx.wait_signal("go", int)
-        return ctx.step(double, x)
-
-    @workflow(name="changing")
-    def renamed(ctx: Context) -> int:
-        x = ctx.step(triple, 1)
-        ctx.wait_signal("go", int)
-        return ctx.step(double, x)
-
-    old = start_worker(first_version, build="b41")
-    run = client.start(first_version())
-    wait_until(lambda: is_waiting(client, run.run_id), "the run waits")
-    old.stop()
-
-    broken = start_worker(renamed, build="b42")
-    client.signal(run.run_id, "go", 1)
-    wait_until(lambda: client.get(run.run_id).status() == "blocked", "the run is blocked")
-    report = db.execute("select report from pgwf_sdk.blocked").fetchone()
-    assert report is not None
-    assert report[0]["expected"]["key"] == "/step:double#1"
-    assert report[0]["actual"]["key"] == "/step:triple#1"
-    first_line = first_version.fn.__code__.co_firstlineno
-    assert report[0]["expected"]["source"] == f"{__file__}:{first_line + 2}"
-    assert report[0]["actual"]["source"] == f"{__file__}:{renamed.fn.__code__.co_firstlineno + 2}"
-    assert (report[0]["expected"]["build"], report[0]["build"]) == ("b41", "b42")
-    assert f"recorded:  /step:double#1 at {__file__}:{first_line + 2} by build b41" in report[0]["text"]
-    broken.stop()
-
-    start_worker(first_version)
-    assert client.resume(run.run_id) == "resumed"
-    assert run.result(timeout=SOON) == 4
-
-
-def test_a_failed_run_is_retried_from_the_step_that_failed(client: Client, start_worker: StartWorker) -> None:
-    calls: list[str] = []
-    is_mended = False
-
-    @step
-    def paid() -> str:
-        calls.append("paid")
-        return "receipt"
-
-    @step(retry=RetryPolicy(max_attempts=1))
-    def shipped() -> str:
-        calls.append("shipped")
-        if not is_mended:
-            raise OSError("no truck")
-        return "parcel"
-
-    @workflow
-    def order(ctx: Context) -> str:
-        return f"{ctx.step(paid)} and {ctx.step(shipped)}"
-
-    start_worker(order)
-    with pytest.raises(RunFailedError):
-        client.start(order(), run_id="o").result(timeout=SOON)
-    is_mended = True
-
-    again = client.retry("o", order)
-
-    assert again.run_id == "o~2"
-    assert again.result(timeout=SOON) == "receipt and parcel"
-    assert calls == ["paid", "shipped", "shipped"]
 
 
 def test_a_failing_branch_of_a_map_over_people_withdraws_the_other_questions(
