@@ -1,6 +1,14 @@
 """Every line of SQL that pgwf runs, and the only module that reads it."""
 
-from pgwf_sql._install import SCHEMA_VERSION, SchemaVersionError, install, roles, schema_version, script
+from pgwf_sql._install import (
+    SCHEMA_VERSION,
+    SchemaVersionError,
+    install,
+    install_test_kit,
+    roles,
+    schema_version,
+    script,
+)
 from pgwf_sql._queries import UnknownQueryError, query
 
 __all__ = [
@@ -8,6 +16,7 @@ __all__ = [
     "SchemaVersionError",
     "UnknownQueryError",
     "install",
+    "install_test_kit",
     "query",
     "roles",
     "schema_version",

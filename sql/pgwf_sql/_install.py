@@ -50,6 +50,15 @@ def roles() -> str:
     return _joined([(room, file) for room in ROOMS for file in _room_files(room) if file.name == ROLES_FILE])
 
 
+def install_test_kit(conn: "Connection[Any]") -> None:
+    """Take an installed database for tests: its clock stands still and is moved, and its tables can be cleared.
+
+    psycopg's ObjectNotInPrerequisiteState: the database has held a job, so it is not the kit's to take.
+    """
+    with conn.transaction():
+        conn.execute((files("pgwf_sql") / "testing" / "schema.sql").read_text(encoding="utf-8").encode())
+
+
 def schema_version(conn: "Connection[Any]") -> int | None:
     """The version of the schema installed in this database, None if there is none."""
     row = conn.execute(query("pgwf_is_installed").encode()).fetchone()

@@ -19,8 +19,12 @@ class UnknownQueryError(KeyError):
 
 @lru_cache(maxsize=QUERIES_CACHED_MAX)
 def query(name: str) -> str:
-    """The text of the statement `name`, with `%(parameter)s` placeholders. UnknownQueryError if there is none."""
-    file = files("pgwf_sql") / "queries" / f"{name}.sql"
+    """The text of the statement `name`, with `%(parameter)s` placeholders. UnknownQueryError if there is none.
+
+    Those that begin with `testing_` are the test kit's, for databases of its own.
+    """
+    folder = files("pgwf_sql") / ("testing/queries" if name.startswith("testing_") else "queries")
+    file = folder / f"{name}.sql"
     if not name.replace("_", "").isalnum() or not file.is_file():
         raise UnknownQueryError(name)
     return file.read_text(encoding="utf-8").strip()

@@ -48,9 +48,6 @@ from pgwf_sdk.worker._waits import Draft, Waits, draft
 
 log = logging.getLogger("pgwf_sdk.worker")
 
-LINGER = timedelta(seconds=1)
-"""A run whose next instant is nearer than this keeps its lease and waits here: parking it would cost more."""
-
 _BROKEN_DELAY = timedelta(seconds=5)
 _NO_NUMBERS: dict[tuple[str, int], int] = {}
 
@@ -308,7 +305,8 @@ class Driver:
         until = _earliest(self._steps.next_instant, self.waits.next_instant(), self.waits.earliest_opening())
         delay = self.waits.shortest_opening()
         now = self._port.now()
-        if (until is not None and until - now < LINGER) or (delay is not None and delay < LINGER):
+        linger = self._port.linger
+        if (until is not None and until - now < linger) or (delay is not None and delay < linger):
             return self._item("keep") if self._batch else None
         for wait in self.waits.silent():  # Their entries cost no commit here, and tell people what the run waits for.
             self._batch.open(self.claim.run_id, wait)

@@ -55,7 +55,7 @@ class Flusher:
     ) -> None:
         self._connect = connect
         self._worker_id = worker_id
-        self._capabilities = list(capabilities)
+        self._capabilities = capabilities  # Looked at with each claim: who made it may have added some.
         self._lease = lease
         self._clock = clock
         self._slots = slots

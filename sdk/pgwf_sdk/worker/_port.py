@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 class Port(Protocol):
     """What a driver needs of its worker."""
 
+    @property
+    def linger(self) -> timedelta:
+        """A run whose next instant is nearer than this keeps its lease and waits here: parking it would cost more."""
+        ...
+
     def now(self) -> datetime:
         """The database's time, never ahead of it."""
         ...

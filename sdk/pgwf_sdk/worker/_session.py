@@ -44,6 +44,8 @@ _CLOSE_SECONDS_MAX: Final = 5.0  # A worker that is told to stop does not wait f
 class Session:
     """Wires the parts of a worker together, and is the Port of its drivers."""
 
+    linger: timedelta = timedelta(seconds=1)
+
     def __init__(self, settings: Settings, telemetry: Telemetry) -> None:
         self._settings = settings
         self._telemetry = telemetry

@@ -61,6 +61,8 @@ class Attempt:
 class StillPort:
     """A worker in which time stands still; it keeps what drivers submit."""
 
+    linger = timedelta(seconds=1)
+
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.attempts: list[Attempt] = []
@@ -73,10 +75,10 @@ class StillPort:
     def offers(self, need: str) -> bool:
         return need == "asking"
 
-    def submit(self, _driver: Driver, item: Item) -> None:
+    def submit(self, driver: Driver, item: Item) -> None:
         self.items.append(item)
 
-    def call_at(self, _instant: datetime, _act: Callable[[], None]) -> Any:
+    def call_at(self, instant: datetime, act: Callable[[], None]) -> Any:
         raise AssertionError("nothing here has a time")
 
     def start_step(self, *args: Any, **options: Any) -> Any:
@@ -84,14 +86,14 @@ class StillPort:
         self.attempts.append(attempt)
         return attempt
 
-    def code_numbers(self, _codes: set[tuple[str, int]], then: Callable[[], None]) -> dict[tuple[str, int], int] | None:
+    def code_numbers(self, codes: set[tuple[str, int]], then: Callable[[], None]) -> dict[tuple[str, int], int] | None:
         self.thens.append(then)
         return self.numbers
 
-    def explain(self, _n: int, report: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
+    def explain(self, n: int, report: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
         then(report)
 
-    def released(self, _driver: Driver, _status: str) -> None:
+    def released(self, driver: Driver, status: str) -> None:
         pass
 
 

@@ -1,0 +1,1 @@
+select pgwf_testing.clear(p_now => %(now)s::timestamptz)

@@ -1,0 +1,1 @@
+select pgwf_testing.now_at() as now_at

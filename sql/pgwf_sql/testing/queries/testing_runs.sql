@@ -1,0 +1,1 @@
+select r.run_id from pgwf_sdk.run as r order by r.n

@@ -1,0 +1,1 @@
+select pgwf_testing.set_clock(p_now => %(now)s::timestamptz)
