@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 HOME_VARIABLE = "PGWF_TEST_HOME"  # tells the workers of pytest-xdist where the run's servers are
 # Nothing here outlives the test run, so nothing needs to reach the disk; autovacuum would only take locks at random.
-SETTINGS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "autovacuum": "off"}
+SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    "autovacuum": "off",
+    "max_prepared_transactions": "10",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -52,6 +52,20 @@ def test_at_most_max_active_jobs_of_a_need_are_leased_at_once(pgwf: Leasing) -> 
     assert len(pgwf.get_work("gpu", limit=5)) == 1
 
 
+@pytest.mark.parametrize("limits", [{"max_active": 3}, {"rate": 1, "burst": 3}])
+def test_a_limit_counts_the_jobs_of_all_priorities_and_takes_the_most_urgent(
+    pgwf: Leasing, clock: Clock, limits: dict[str, Any]
+) -> None:
+    pgwf.submit("old", "gpu", priority=4)
+    clock.advance(minutes=10)
+    for priority in (4, 3, 2, 1):
+        for i in range(2):
+            pgwf.submit(f"{priority}-{i}", "gpu", priority=priority)
+    limit(pgwf, "gpu", **limits)
+
+    assert job_ids(pgwf.get_work("gpu", limit=10)) == ["old", "1-0", "1-1"]
+
+
 def test_a_lapsed_lease_frees_its_slot(pgwf: Leasing, clock: Clock) -> None:
     fill(pgwf, "gpu", 2)
     limit(pgwf, "gpu", max_active=1)

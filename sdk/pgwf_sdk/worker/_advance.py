@@ -168,9 +168,15 @@ class Claim(NamedTuple):
 
 
 def parameters(
-    worker_id: str, items: Sequence[Item], *, capabilities: Sequence[str], slots: int, lease: timedelta
+    worker_id: str,
+    items: Sequence[Item],
+    *,
+    capabilities: Sequence[str],
+    slots: int,
+    lease: timedelta,
+    position: Sequence[int] | None = None,
 ) -> dict[str, Any]:
-    """The parameters of one call for `items`, which also claims up to `slots` runs."""
+    """The parameters of one call for `items`, which also claims up to `slots` runs, looking from `position` on."""
     return {
         "worker_id": worker_id,
         "n": bigints([item.n for item in items]),
@@ -189,6 +195,7 @@ def parameters(
         "worker_caps": list(capabilities),
         "slots": slots,
         "lease_seconds": lease.total_seconds(),
+        "position": position,
     }
 
 
@@ -251,7 +258,7 @@ def answers(rows: Iterable[tuple[Any, ...]]) -> tuple[list[ItemAnswer], list[Cla
         status, now_at, inbox, taken = row[2], row[3], row[25], row[27]
         if status == "claimed":
             claimed.append(_claim(row))
-        else:
+        elif row[0] is not None:
             settled.append(ItemAnswer(status, now_at, inbox_rows(inbox) if inbox else [], taken or []))
     return settled, claimed
 
@@ -274,7 +281,7 @@ def inbox_rows(rows: list[dict[str, Any]] | None) -> list[InboxRow]:
 
 def _claim(row: tuple[Any, ...]) -> Claim:
     _, n, _, now_at, run_id, workflow, need, current_need, build, seed, trace, deadline, *row_rest = row
-    lease_id, lease_no, streak, head, *columns, inbox, attempts, _ = row_rest
+    lease_id, lease_no, streak, head, *columns, inbox, attempts, _, _ = row_rest
     history = [
         Entry(seq, call, _KINDS[kind], _PHASES[phase], scope, name, occurrence, payload, encoding, recorded_at)
         for seq, (call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at) in enumerate(

@@ -17,6 +17,7 @@ from psycopg import AsyncConnection, errors
 from pgwf_sdk.worker._advance import Claim, Item, ItemAnswer, answers, parameters
 from pgwf_sdk.worker._clock import DatabaseClock
 from pgwf_sdk.worker._driver import Driver
+from pgwf_sdk.worker._position import Position
 from pgwf_sql import query
 
 log = logging.getLogger("pgwf_sdk.worker")
@@ -73,6 +74,7 @@ class Flusher:
         self._rest_seconds: dict[int, float] = {}
         """By run: how long its item rests before it is tried again."""
         self._resting_count = 0
+        self.position = Position()
         self.idle = asyncio.Event()
         """Set when a claim brought less than there was room for; cleared when there is reason to ask again."""
 
@@ -179,10 +181,21 @@ class Flusher:
     async def _send(self, items: Sequence[Item], slots: int) -> tuple[list[ItemAnswer], list[Claim]]:
         if self._connection is None:
             self._connection = await self._connect()
-        values = parameters(self._worker_id, items, capabilities=self._capabilities, slots=slots, lease=self._lease)
+            self.position = Position()
+        values = parameters(
+            self._worker_id,
+            items,
+            capabilities=self._capabilities,
+            slots=slots,
+            lease=self._lease,
+            position=self.position.starts if slots else None,
+        )
         async with self._connection.cursor(binary=True) as cursor:
             await cursor.execute(query("sdk_advance").encode(), values)
-            settled, claims = answers(await cursor.fetchall())
+            rows = await cursor.fetchall()
+        if slots:
+            self.position.told(rows)
+        settled, claims = answers(rows)
         if settled:
             self._clock.told(settled[0].now_at)
         elif claims:
@@ -249,6 +262,7 @@ class Flusher:
         while True:
             try:
                 self._connection = await self._connect()
+                self.position = Position()
             except (psycopg.Error, OSError) as again:
                 log.debug("worker %s: still not reachable: %s", self._worker_id, again)
                 await asyncio.sleep(pause)

@@ -2,7 +2,8 @@
 
 It says which needs it sleeps on, looks once more, and sleeps until it is notified or the poll is due. A transaction
 that had looked for sleepers before it saw the registration may still commit work afterwards: as long as a transaction
-older than the registration is open, the worker looks again after short, growing pauses.
+older than the registration is open, the worker looks again after short, growing pauses; so it does when its look
+began at a position (`_position.py`), because such a transaction's work may lie before it.
 """
 
 import asyncio
@@ -103,7 +104,8 @@ class Sleeper:
             is_past = is_past or await self._database.run(_is_past(xid))
             if await self._flusher.claim() or not self._flusher.idle.is_set():
                 return
-            seconds = self._poll_seconds * random.uniform(1 - _JITTER, 1) if is_past else pause
+            is_certain = is_past and self._flusher.position.is_whole
+            seconds = self._poll_seconds * random.uniform(1 - _JITTER, 1) if is_certain else pause
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await bell.wait()

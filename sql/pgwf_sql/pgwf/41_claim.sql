@@ -128,39 +128,205 @@ as $$
   end
 $$;
 
+-- Takes a token for each started job out of the buckets of its need, if that has a rate. The caller holds the needs'
+-- locks.
+create or replace function pgwf._spend(p_needs text[], p_now timestamptz)
+returns void
+language plpgsql
+volatile
+as $$
+begin
+  insert into pgwf.bucket (need, tokens, filled_at)
+  select
+    s.need,
+    pgwf._tokens(s, p_now) - count(*),
+    greatest(p_now, (select b.filled_at from pgwf.bucket as b where b.need = s.need order by b.gen desc limit 1))
+  from unnest(p_needs) as t(need)
+  join pgwf.need_setting as s on s.need = t.need and s.need = any (p_needs)
+  where s.rate is not null
+  group by s.need;
+end
+$$;
+
+-- Where a worker's next claim begins to look. Under a held snapshot the dead entries of finished work stay in ready's
+-- index, and a claim that begins at 0 walks them all. A position is an array: until when it holds (ms since 1970), then
+-- for each need of p_worker_caps and each priority what the claim need not look at again. It is a guess: whoever
+-- commits late, or rolls a claim back, leaves rows below it, which the next whole look finds.
+--
+-- Rows that others lock are passed by: a claim somebody leaves open must not keep the others at its place. p_careful:
+-- there may be rows that this claim saw and had to leave (limits, keys), so nothing that can be seen is passed.
+create or replace function pgwf._next_position(
+  p_worker_caps text[],
+  p_position bigint[],
+  p_is_whole boolean,
+  p_holds_until bigint,
+  p_needs text[],
+  p_priorities smallint[],
+  p_pos bigint[],
+  p_careful boolean,
+  p_short boolean
+)
+returns bigint[]
+language plpgsql
+volatile
+as $$
+declare
+  -- Before the look below: whoever draws a position later, draws a higher one.
+  v_top bigint := (select s.last_value - (not s.is_called)::int from pgwf.pos as s);
+begin
+  return p_holds_until || array(
+    select coalesce(
+      f.pos - 1,
+      t.pos,
+      case when p_is_whole then v_top else l.start end)
+    from unnest(p_worker_caps) with ordinality as c(need, ord)
+    cross join generate_series(1, 4) as p(priority)
+    cross join lateral (
+      select coalesce(case when not p_is_whole then p_position[4 * c.ord + p.priority - 3] end, 0) as start
+    ) as l
+    left join lateral (
+      select max(u.pos) as pos
+      from unnest(p_needs, p_priorities, p_pos) as u(need, priority, pos)
+      where u.need = c.need
+        and u.priority = p.priority
+    ) as t on true
+    left join lateral (
+      select r.pos
+      from pgwf.ready as r
+      where r.need = c.need
+        and r.priority = p.priority::smallint
+        and r.pos > l.start
+        and (p_careful or (t.pos is null and not p_short))
+      order by r.pos
+      limit 1
+    ) as f on true
+    order by c.ord, p.priority);
+end
+$$;
+
+-- Chooses up to p_limit rows of ready, at most p_rooms of each of p_needs, the most urgent first, and locks exactly
+-- these: it looks without locks, counts how many of each lane it wants, and takes the first of each that nobody else
+-- has locked. special: some have a key or are past their time. seen_count: how many it could choose from, if fewer than
+-- p_limit.
+create or replace function pgwf._look(
+  p_worker_caps text[],
+  p_position bigint[],
+  p_needs text[],
+  p_rooms int[],
+  p_limit int,
+  p_aging interval,
+  p_now timestamptz,
+  out spots tid[],
+  out special boolean,
+  out seen_count int
+)
+language plpgsql
+volatile
+as $$
+begin
+  with seen as (
+    select s.need, s.priority, s.pos
+    from unnest(p_needs, p_rooms) as d(need, room)
+    cross join lateral (
+      select r.need, r.priority, r.ready_at, r.pos
+      from generate_series(1, 4) as p(priority)
+      cross join lateral (
+        select q.need, q.priority, q.ready_at, q.pos
+        from pgwf.ready as q
+        where q.need = d.need
+          and q.priority = p.priority::smallint
+          and q.pos > coalesce(p_position[4 * array_position(p_worker_caps, d.need) + p.priority - 3], 0)
+        order by q.pos
+        limit least(d.room, p_limit)
+      ) as r
+      order by r.ready_at + (r.priority - 1) * p_aging, r.pos
+      limit least(d.room, p_limit)
+    ) as s
+    order by s.ready_at + (s.priority - 1) * p_aging, s.pos
+    limit p_limit
+  ), lane as (
+    select s.need, s.priority, count(*) as quota, min(s.pos) as first from seen as s group by s.need, s.priority
+  )
+  select
+    array_agg(q.ctid),
+    bool_or(q.singleton_key is not null or q.expires_at <= p_now),
+    (select count(*) from seen)
+  into spots, special, seen_count
+  from lane as l
+  cross join lateral (
+    select r.ctid, r.singleton_key, r.expires_at
+    from pgwf.ready as r
+    where r.need = l.need
+      and r.priority = l.priority
+      and r.pos >= l.first
+    order by r.pos
+    limit l.quota
+    for update skip locked
+  ) as q;
+end
+$$;
+
 -- Claims at most p_limit runnable jobs of the needs in p_worker_caps for p_lease_seconds, most urgent first: by the
 -- time a job became ready plus aging_seconds per priority level, then by position. Never waits. Traces when trace is
 -- on.
+--
+-- p_position: the next_position of this connection's last claim with these p_worker_caps, '{}' if there is none: look
+-- from the beginning; NULL: the same, and tell none. While such whole looks are cheap there is none; otherwise it is
+-- good for eleven times as long as the last of them took, so that they cost a twelfth of the time. is_whole: this was
+-- such a look, so nothing that was visible was passed by.
 create or replace function pgwf._claim(
   p_worker_id text,
   p_worker_caps text[],
   p_limit int,
   p_lease_seconds double precision,
-  p_now timestamptz
+  p_now timestamptz,
+  p_position bigint[] default null,
+  out n bigint[],
+  out lease_ids uuid[],
+  out lease_nos bigint[],
+  out until timestamptz,
+  out next_position bigint[],
+  out is_whole boolean
 )
-returns table (n bigint, job_id text, need text, lease_id uuid, lease_no bigint, until timestamptz)
 language plpgsql
 volatile
 as $$
 #variable_conflict use_column
 declare
   TURNS_MAX constant int := 4;  -- A turn that met only busy keys found nothing; the next one looks behind them.
+  CHEAP_US constant int := 500;
+  CHEAP_US_PER_JOB constant int := 20;
+  HOLDS_MS_MIN constant int := 250;
+  HOLDS_MS_MAX constant int := 60000;
+  v_began timestamptz := clock_timestamp();
+  v_began_ms bigint := extract(epoch from v_began) * 1000;
+  v_position bigint[] := case when p_position[1] between v_began_ms and v_began_ms + HOLDS_MS_MAX then p_position end;
+  v_look_us bigint := 0;
   v_needs text[] := array(select distinct c.need from unnest(p_worker_caps) as c(need) where c.need is not null);
   v_rooms int[] := array_fill(p_limit, array[cardinality(v_needs)]);
   v_capped text[];
   v_limited boolean := exists (select from pgwf.need_setting as s where s.need = any (v_needs));
-  v_left int := p_limit;
-  v_count int;
+  v_careful boolean := v_limited;
+  v_left int;
+  v_look record;
   v_rows tid[];
-  v_n bigint[];
-  v_special boolean;
   v_setting record;
+  v_taken record;
+  v_taken_needs text[] := '{}';
+  v_taken_priorities smallint[] := '{}';
+  v_taken_pos bigint[] := '{}';
 begin
+  n := '{}';
+  lease_ids := '{}';
+  lease_nos := '{}';
+  until := p_now + make_interval(secs => p_lease_seconds);
+  is_whole := v_position is null;
   select s.trace_enabled, make_interval(secs => s.aging_seconds) as aging
   into v_setting
   from pgwf.setting as s
   where s.only_row;
   for turn in 1..TURNS_MAX loop
+    v_left := p_limit - cardinality(n);
     if v_limited then
       select
         array_agg(r.need),
@@ -170,43 +336,17 @@ begin
       from pgwf._room(v_needs, v_left, p_now) as r
       where r.room > 0;
     end if;
-    -- Look without locks, decide how many of each lane, then lock exactly that many.
-    with seen as (
-      select s.need, s.priority
-      from unnest(v_needs, v_rooms) as d(need, room)
-      cross join generate_series(1, 4) as p(priority)
-      cross join lateral (
-        select r.need, r.priority, r.ready_at, r.pos
-        from pgwf.ready as r
-        where r.need = d.need
-          and r.priority = p.priority::smallint
-        order by r.pos
-        limit least(d.room, v_left)
-      ) as s
-      order by s.ready_at + (s.priority - 1) * v_setting.aging, s.pos
-      limit v_left
-    ), lane as (
-      select s.need, s.priority, count(*) as quota from seen as s group by s.need, s.priority
-    )
-    select array_agg(q.ctid), array_agg(q.n), bool_or(q.singleton_key is not null or q.expires_at <= p_now)
-    into v_rows, v_n, v_special
-    from lane as l
-    cross join lateral (
-      select r.ctid, r.n, r.singleton_key, r.expires_at
-      from pgwf.ready as r
-      where r.need = l.need
-        and r.priority = l.priority
-      order by r.pos
-      limit l.quota
-      for update skip locked
-    ) as q;
+    v_began := clock_timestamp();
+    v_look := pgwf._look(p_worker_caps, v_position, v_needs, v_rooms, v_left, v_setting.aging, p_now);
+    v_look_us := v_look_us + extract(epoch from clock_timestamp() - v_began) * 1000000;
+    v_rows := v_look.spots;
     exit when v_rows is null;
-    if v_special then
+    if v_look.special then
+      v_careful := true;
       v_rows := pgwf._admit(v_rows, p_now);
       continue when v_rows is null;
     end if;
 
-    return query
     with taken as materialized (
       delete from pgwf.ready as r where r.ctid = any (v_rows)
       returning r.n, r.need, r.singleton_key, r.priority, r.ready_at, r.pos
@@ -219,48 +359,68 @@ begin
         t.n,
         gen_random_uuid(),
         nextval('pgwf.lease_no'),
-        p_now + make_interval(secs => p_lease_seconds),
+        until,
         p_worker_id,
         p_now,
         t.need,
         t.singleton_key,
         t.need = any (coalesce(v_capped, '{}'))
       from taken as t
-      returning n, lease_id, lease_no, until
-    ), spent as (
-      insert into pgwf.bucket (need, tokens, filled_at)
-      select
-        s.need,
-        pgwf._tokens(s, p_now) - count(*),
-        greatest(p_now, (select b.filled_at from pgwf.bucket as b where b.need = s.need order by b.gen desc limit 1))
-      from taken as t
-      join pgwf.need_setting as s on s.need = t.need
-      where v_limited
-        and s.rate is not null
-      group by s.need
-    ), traced as (
-      insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
-      select
-        p_now,
-        'get_work',
-        j.job_id,
-        l.lease_no,
-        p_worker_id,
-        jsonb_build_object(
-          'worker_caps', p_worker_caps, 'lease_seconds', p_lease_seconds, 'limit_jobs', p_limit),
-        jsonb_build_object('lease_expires_at', l.until)
-      from leased as l
-      join pgwf.job as j on j.n = l.n and j.n = any (v_n)
-      where v_setting.trace_enabled
+      returning n, lease_id, lease_no
     )
-    select t.n, j.job_id, t.need, l.lease_id, l.lease_no, l.until
-    from taken as t
-    join leased as l on l.n = t.n
-    join pgwf.job as j on j.n = t.n and j.n = any (v_n)
-    order by t.ready_at + (t.priority - 1) * v_setting.aging, t.pos;
-    get diagnostics v_count = row_count;
-    v_left := v_left - v_count;
-    exit when v_left <= 0;
+    select
+      array_agg(s.n) as n,
+      array_agg(s.lease_id) as lease_ids,
+      array_agg(s.lease_no) as lease_nos,
+      array_agg(s.need) as needs,
+      array_agg(s.priority) as priorities,
+      array_agg(s.pos) as pos
+    into v_taken
+    from (
+      select t.n, l.lease_id, l.lease_no, t.need, t.priority, t.pos
+      from taken as t
+      join leased as l on l.n = t.n
+      order by t.ready_at + (t.priority - 1) * v_setting.aging, t.pos
+    ) as s;
+    n := n || v_taken.n;
+    lease_ids := lease_ids || v_taken.lease_ids;
+    lease_nos := lease_nos || v_taken.lease_nos;
+    v_taken_needs := v_taken_needs || v_taken.needs;
+    v_taken_priorities := v_taken_priorities || v_taken.priorities;
+    v_taken_pos := v_taken_pos || v_taken.pos;
+    if v_limited then
+      perform pgwf._spend(v_taken.needs, p_now);
+    end if;
+    -- Once all that can be seen was looked at, another turn would walk the same entries in vain.
+    exit when cardinality(n) = p_limit or (v_look.seen_count < v_left and not v_careful);
   end loop;
+
+  if v_setting.trace_enabled then
+    insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
+    select
+      p_now,
+      'get_work',
+      j.job_id,
+      t.lease_no,
+      p_worker_id,
+      jsonb_build_object('worker_caps', p_worker_caps, 'lease_seconds', p_lease_seconds, 'limit_jobs', p_limit),
+      jsonb_build_object('lease_expires_at', until)
+    from unnest(n, lease_nos) as t(n, lease_no)
+    cross join lateral (select q.job_id from pgwf.job as q where q.n = t.n offset 0) as j;
+  end if;
+  if p_position is null then
+    return;
+  elsif not is_whole or v_look_us > CHEAP_US + CHEAP_US_PER_JOB * cardinality(n) then
+    next_position := pgwf._next_position(
+      p_worker_caps,
+      v_position,
+      is_whole,
+      case when is_whole then v_began_ms + least(greatest(11 * v_look_us / 1000, HOLDS_MS_MIN), HOLDS_MS_MAX) else v_position[1] end,
+      v_taken_needs,
+      v_taken_priorities,
+      v_taken_pos,
+      v_careful,
+      cardinality(n) < p_limit);
+  end if;
 end
 $$;

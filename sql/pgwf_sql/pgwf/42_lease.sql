@@ -31,10 +31,7 @@ as $$
 declare
   v_now timestamptz := pgwf._now();
   v_found int := 0;
-  v_n bigint[];
-  v_lease_ids uuid[];
-  v_lease_nos bigint[];
-  v_until timestamptz[];
+  v_claim record;
   v_need text;
 begin
   perform pgwf._require_read_committed();
@@ -48,18 +45,16 @@ begin
   end if;
 
   for attempt in 1..2 loop
-    select array_agg(c.n), array_agg(c.lease_id), array_agg(c.lease_no), array_agg(c.until)
-    into v_n, v_lease_ids, v_lease_nos, v_until
-    from pgwf._claim(p_worker_id, p_worker_caps, p_limit_jobs - v_found, p_lease_seconds, v_now) as c;
+    v_claim := pgwf._claim(p_worker_id, p_worker_caps, p_limit_jobs - v_found, p_lease_seconds, v_now);
     -- In a statement of its own: the claim may have leased a job that the statement around it is too old to see.
     return query
     select
-      j.job_id, c.lease_id::text, j.need, j.singleton_key, '{}'::text[], j.available_at, c.until, c.n, c.lease_no,
+      j.job_id, c.lease_id::text, j.need, j.singleton_key, '{}'::text[], j.available_at, v_claim.until, c.n, c.lease_no,
       j.priority::int
-    from unnest(v_n, v_lease_ids, v_lease_nos, v_until) with ordinality as c(n, lease_id, lease_no, until, ord)
-    join pgwf.job as j on j.n = c.n and j.n = any (v_n)
+    from unnest(v_claim.n, v_claim.lease_ids, v_claim.lease_nos) with ordinality as c(n, lease_id, lease_no, ord)
+    join pgwf.job as j on j.n = c.n and j.n = any (v_claim.n)
     order by c.ord;
-    v_found := v_found + coalesce(cardinality(v_n), 0);
+    v_found := v_found + cardinality(v_claim.n);
     exit when attempt = 2 or (v_found = p_limit_jobs and not pgwf._sweep_is_due(v_now));
     -- After the claim, never before: a sweep may hold job rows, and a claim waits for nobody.
     exit when pgwf.sweep(p_worker_id) = 0 or v_found = p_limit_jobs;

@@ -94,30 +94,27 @@ end
 $$;
 
 -- Effect: leases up to p_slots runs and answers each with what a worker needs to go on: its journal (up to 1,000 entries
--- or 4 MiB; head tells whether there are more), its inbox and the failed attempts of its open steps.
+-- or 4 MiB; head tells whether there are more), its inbox and the failed attempts of its open steps. A last row without
+-- n says where the next claim may begin, if that is not the beginning (pgwf._claim).
 -- All of it is read in a statement after the claim: what was committed while that was under way is in the answer.
 -- A job that is no run (somebody submitted it by hand for a need of workflows) is given back for a minute.
-create or replace function pgwf_sdk._claimed(p_worker_id text, p_worker_caps text[], p_slots int, p_lease_seconds double precision, p_now timestamptz)
+create or replace function pgwf_sdk._claimed(
+  p_worker_id text, p_worker_caps text[], p_slots int, p_lease_seconds double precision, p_position bigint[], p_now timestamptz)
 returns table (
   n bigint, run_id text, workflow text, need text, current_need text, build text, seed bigint, trace text, deadline timestamptz,
   lease_id uuid, lease_no bigint, streak int, head bigint, calls int[], kinds smallint[], phases smallint[], scopes text[], names text[],
-  occurrences int[], payloads bytea[], encodings smallint[], times timestamptz[], inbox jsonb, attempts jsonb)
+  occurrences int[], payloads bytea[], encodings smallint[], times timestamptz[], inbox jsonb, attempts jsonb, next_position bigint[], is_whole boolean)
 language plpgsql volatile
 as $$
 declare
   v_foreign bigint[];
-  v_n bigint[];
-  v_lease_ids uuid[];
-  v_lease_nos bigint[];
+  v_claim record;
 begin
-  select array_agg(c.n), array_agg(c.lease_id), array_agg(c.lease_no)
-  into v_n, v_lease_ids, v_lease_nos
-  from pgwf._claim(p_worker_id, p_worker_caps, p_slots, p_lease_seconds, p_now) c;
-  if v_n is null then
-    return;
-  end if;
-
-  select array_agg(c.x) into v_foreign from unnest(v_n) c(x) where not exists (select from pgwf_sdk.run r where r.n = c.x);
+  v_claim := pgwf._claim(p_worker_id, p_worker_caps, p_slots, p_lease_seconds, p_now, p_position);
+  select array_agg(c.x)
+  into v_foreign
+  from unnest(v_claim.n) c(x)
+  where not exists (select from pgwf_sdk.run r where r.n = c.x);
   if v_foreign is not null then
     perform pgwf._requeue(v_foreign, null, array_fill(p_now + interval '1 minute', array[cardinality(v_foreign)]), p_worker_id, p_now);
   end if;
@@ -127,8 +124,9 @@ begin
     pgwf_journal._head(r.n), e.calls, e.kinds, e.phases, e.scopes, e.names, e.occurrences, e.payloads, e.encodings, e.times,
     pgwf_sdk._inbox(c.n, 0),
     (select jsonb_agg(jsonb_build_object(
-      'key', t.key, 'no', t.no, 'next_at', t.next_at, 'first_at', t.first_at, 'heartbeat', t.heartbeat) order by t.key) from pgwf_sdk.attempt t where t.n = c.n)
-  from unnest(v_n, v_lease_ids, v_lease_nos) with ordinality c(n, lease_id, lease_no, ord)
+      'key', t.key, 'no', t.no, 'next_at', t.next_at, 'first_at', t.first_at, 'heartbeat', t.heartbeat) order by t.key) from pgwf_sdk.attempt t where t.n = c.n),
+    null::bigint[], null::boolean
+  from unnest(v_claim.n, v_claim.lease_ids, v_claim.lease_nos) with ordinality c(n, lease_id, lease_no, ord)
   join pgwf_sdk.run r on r.n = c.n
   join pgwf.job j on j.n = c.n
   cross join lateral (
@@ -145,6 +143,13 @@ begin
     where x.seq = 1 or x.bytes <= 4194304
   ) e
   order by c.ord;
+
+  if v_claim.next_position is not null then
+    return query
+    select null::bigint, null::text, null::text, null::text, null::text, null::text, null::bigint, null::text, null::timestamptz, null::uuid,
+      null::bigint, null::int, null::bigint, null::int[], null::smallint[], null::smallint[], null::text[], null::text[], null::int[],
+      null::bytea[], null::smallint[], null::timestamptz[], null::jsonb, null::jsonb, v_claim.next_position, v_claim.is_whole;
+  end if;
 end
 $$;
 
@@ -158,8 +163,10 @@ $$;
 --   complete, fail, cancel    the run ends; its last entry is the terminal one
 --   block     parked for ever with the report p_notes (JSON), until somebody resumes it
 -- The arrays from p_until to p_lapsed may be shorter than p_n: NULL, 0 or false goes for the items that come after.
--- Then leases up to p_slots further runs.
--- Answer: a row an item, then a row a claimed run.  status of an item:
+-- Then leases up to p_slots further runs. p_position: next_position of this connection's last call that asked for work,
+-- '{}' if it had none (pgwf._claim).
+-- Answer: a row an item, then a row a claimed run, and where the next claim may begin (status whole, or part: there may be
+-- rows this one did not look at), which is left out when that is the beginning.  status of an item:
 --   ok          done
 --   unread      entries written, but not parked: rows after p_inbox_seen are in the inbox; the lease goes on
 --   undecided   p_decides was set and there are such rows: nothing is written; look at them and decide again
@@ -184,11 +191,11 @@ create or replace function pgwf_sdk.advance(
   p_child_inputs bytea[] default '{}', p_child_encodings smallint[] default '{}',
   p_consumed_items int[] default '{}', p_consumed_ids bigint[] default '{}',
   p_tasks jsonb default '[]', p_attempts jsonb default '[]',
-  p_worker_caps text[] default '{}', p_slots int default 0, p_lease_seconds double precision default 15
+  p_worker_caps text[] default '{}', p_slots int default 0, p_lease_seconds double precision default 15, p_position bigint[] default null
 ) returns table (
   item int, n bigint, status text, now_at timestamptz, run_id text, workflow text, need text, current_need text, build text, seed bigint, trace text,
   deadline timestamptz, lease_id uuid, lease_no bigint, streak int, head bigint, calls int[], kinds smallint[], phases smallint[], scopes text[],
-  names text[], occurrences int[], payloads bytea[], encodings smallint[], times timestamptz[], inbox jsonb, attempts jsonb, taken text[])
+  names text[], occurrences int[], payloads bytea[], encodings smallint[], times timestamptz[], inbox jsonb, attempts jsonb, taken text[], next_position bigint[])
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
@@ -238,16 +245,17 @@ begin
       null::uuid, null::bigint, null::int, null::bigint, null::int[], null::smallint[], null::smallint[], null::text[], null::text[],
       null::int[], null::bytea[], null::smallint[], null::timestamptz[],
       case when a.status in ('unread', 'undecided') then pgwf_sdk._inbox(a.n, a.seen) end, null::jsonb,
-      case when a.status = 'child_exists' then v_taken end
+      case when a.status = 'child_exists' then v_taken end, null::bigint[]
     from unnest(p_n, v_statuses, p_inbox_seen) with ordinality a(n, status, seen, ord)
     order by a.ord;
   end if;
 
   if p_slots > 0 then
     return query
-    select null::int, c.n, 'claimed', v_now, c.run_id, c.workflow, c.need, c.current_need, c.build, c.seed, c.trace, c.deadline, c.lease_id, c.lease_no, c.streak,
-      c.head, c.calls, c.kinds, c.phases, c.scopes, c.names, c.occurrences, c.payloads, c.encodings, c.times, c.inbox, c.attempts, null::text[]
-    from pgwf_sdk._claimed(p_worker_id, p_worker_caps, p_slots, p_lease_seconds, v_now) c;
+    select null::int, c.n, case when c.n is not null then 'claimed' when c.is_whole then 'whole' else 'part' end, v_now, c.run_id, c.workflow, c.need, c.current_need, c.build, c.seed, c.trace, c.deadline, c.lease_id, c.lease_no, c.streak,
+      c.head, c.calls, c.kinds, c.phases, c.scopes, c.names, c.occurrences, c.payloads, c.encodings, c.times, c.inbox, c.attempts, null::text[],
+      c.next_position
+    from pgwf_sdk._claimed(p_worker_id, p_worker_caps, p_slots, p_lease_seconds, p_position, v_now) c;
   end if;
 end
 $$;

@@ -400,6 +400,6 @@ def test_what_is_committed_while_a_claim_is_under_way_is_in_its_answer(
     holder.run("commit")
 
     (claimed,) = claiming.result()
-    *_, inbox_rows, attempts, _taken = claimed
+    *_, inbox_rows, attempts, _taken, _position = claimed
     assert [row["name"] for row in inbox_rows] == ["delivered"]
     assert [attempt["no"] for attempt in attempts] == [3]

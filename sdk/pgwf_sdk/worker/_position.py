@@ -1,0 +1,24 @@
+"""Where a worker's next claim begins to look, so that it does not walk over what is finished again and again."""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class Position:
+    """What the last claim said about the next one, for one connection; `pgwf._claim` says what it means."""
+
+    __slots__ = ("is_whole", "starts")
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.is_whole = True
+        """Nothing that could be seen was passed by: a worker that found no work may sleep until it is told of some."""
+
+    def told(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Read the answer to a claim. No row about it, which is the last: the next claim looks from the beginning."""
+        if rows and rows[-1][-1]:
+            _, _, status, *_, self.starts = rows[-1]
+            self.is_whole = status == "whole"
+        elif self.starts:
+            self.starts = []
+            self.is_whole = True
