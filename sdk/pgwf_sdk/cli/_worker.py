@@ -14,6 +14,7 @@ import click
 from pgwf_sdk import ops
 from pgwf_sdk.cli._exit import ExitCode
 from pgwf_sdk.cli._load import workflows_of
+from pgwf_sdk.cli._memory import settle_collector
 from pgwf_sdk.cli._output import talk, write_rows
 from pgwf_sdk.cli._session import dsn_option, output_options, session
 from pgwf_sdk.cli._text import when
@@ -138,6 +139,7 @@ def serve(
         capabilities=list(capabilities),
         **{option: value for option, value in options.items() if value is not None},
     )
+    settle_collector()
     for workflow in workflows:
         if workflow.need not in worker_.capabilities:
             talk(

@@ -255,7 +255,10 @@ class Machine:
     @property
     def is_waiting(self) -> bool:
         """True while some call is open, so that an entry may yet come."""
-        return any(scope.open for scope in self._scopes.values())
+        for scope in self._scopes.values():  # noqa: SIM110 - a loop costs a third of `any`, and this is asked at every step
+            if scope.open:
+                return True
+        return False
 
     @property
     def wake_after(self) -> int:

@@ -224,12 +224,17 @@ class Driver:
             return
         if self._is_explaining or self._is_settling:
             return
-        if self._outcome is None and not (self.waits.is_quiet and self._steps.is_quiet):
+        is_quiet = self.waits.is_quiet and self._steps.is_quiet
+        if self._outcome is None and not is_quiet:
             self._look_around()
+        elif is_quiet and not (self._batch or self._outcome or self._wants_inbox or self._steps.is_idle):
+            return  # Its steps will say when there is more.
         # What was said before goes first: a patch marker must not come after what the new code did.
-        if self._steps.has_turn and self._head is not None and not self._batch.drafts and self._give_turn():
+        if not is_quiet and self._head is not None and not self._batch.drafts and self._give_turn():
             return
-        codes = {one.code for one in self._batch.drafts if one.code is not None} | self.waits.silent_codes()
+        codes = {one.code for one in self._batch.drafts if one.code is not None}
+        if not is_quiet:
+            codes |= self.waits.silent_codes()
         numbers = self._port.code_numbers(codes, self._numbered) if codes else _NO_NUMBERS
         if numbers is None:
             self._is_numbering = True

@@ -72,14 +72,14 @@ class AsyncEngine:
         self._run(self._activation.start)
 
     def feed(self, entries: Sequence[Entry]) -> None:
-        self._run(lambda: self._activation.feed(entries))
+        self._run(self._activation.feed, entries)
 
     def close(self) -> None:
         self._activation.close()
 
-    def _run(self, go: Callable[[], Sequence[Command]]) -> None:
+    def _run(self, go: Callable[..., Sequence[Command]], *entries: Sequence[Entry]) -> None:
         try:
-            commands = go()
+            commands = go(*entries)
         except _EXITS as error:
             self._listener.ended(Failed(_failure.describe(error)))
             return

@@ -47,9 +47,9 @@ class Lines:
 
     def numbers(self, lines: set[Line], then: Callable[[], None]) -> dict[Line, int] | None:
         """The numbers of `lines`; None when one is not known yet: `then` is called when it is."""
-        missing = lines - self._known.keys()
-        if not missing:
+        if lines <= self._known.keys():
             return self._known
+        missing = lines - self._known.keys()
         self._waiting.append(then)
         if new := sorted(missing - self._asked):
             self._asked |= missing

@@ -56,13 +56,8 @@ class Stepping:
 
     @property
     def is_quiet(self) -> bool:
-        """True when no step waits for its next attempt."""
-        return not self._retries
-
-    @property
-    def has_turn(self) -> bool:
-        """True when a step in a transaction may be waiting to record its result."""
-        return bool(self._ready)
+        """True when no step waits for its next attempt, or for its turn to record its result in a transaction."""
+        return not (self._retries or self._ready)
 
     @property
     def next_instant(self) -> datetime | None:

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from contextvars import copy_context
 from datetime import timedelta
@@ -124,7 +124,7 @@ class StepAttempt:
         self._reported_time = -math.inf
         self._waited_turn: asyncio.Future[Item] | None = None
         log.debug("run %s: %s: attempt %d starts", run_id, command.id.key, number)
-        self._task = self._loop.create_task(self._run(), name=command.id.key)
+        self._task = asyncio.Task(self._run(), loop=self._loop, name=command.id.key)
 
     def drop(self) -> None:
         """Nobody wants the result any more. An async step is cancelled; a plain one sees it in its `current_step()`."""
@@ -146,8 +146,9 @@ class StepAttempt:
     async def _outcome(self) -> StepReturned | StepRaised | StepCommitted:
         step = self.command.step
         started = self._loop.time()
+        is_bounded = not (step.timeout is None and step.total_timeout is None and step.heartbeat_timeout is None)
         try:
-            return await self._bounded(step)
+            return await (self._bounded(step) if is_bounded else self._call(step))
         except SerialisationError as error:
             return StepRaised(error, _failure.describe(error), None)
         except BaseException as error:
@@ -157,8 +158,6 @@ class StepAttempt:
             return StepRaised(error, _failure.describe(error), self._pause(step, error, spent))
 
     async def _bounded(self, step: Step[..., Any]) -> StepReturned | StepCommitted:
-        if step.timeout is None and step.total_timeout is None and step.heartbeat_timeout is None:
-            return await self._call(step)
         bounds = [bound for bound in (step.timeout, self._left(step)) if bound is not None]
         seconds = max(min(bounds).total_seconds(), 0) if bounds else math.inf
         self._end_time = self._loop.time() + seconds
@@ -199,8 +198,8 @@ class StepAttempt:
         assert self._limit is not None
         self._limit.reschedule(None if until == math.inf else until)
 
-    async def _call(self, step: Step[..., Any]) -> StepReturned | StepCommitted:
-        return await (self._call_async(step) if step.is_async else self._call_on_thread(step))
+    def _call(self, step: Step[..., Any]) -> Coroutine[Any, Any, StepReturned | StepCommitted]:
+        return self._call_async(step) if step.is_async else self._call_on_thread(step)
 
     async def _call_async(self, step: Step[..., Any]) -> StepReturned | StepCommitted:
         command = self.command

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 import pgwf_sql
+from pgwf_journal import Kind, Phase
 from pgwf_sdk import AsyncContext, Client, Context, Worker, step, workflow
 from pgwf_sdk.embedded import EmbeddedServer
 from tests.support import wait_until
@@ -148,16 +149,17 @@ def test_starting_a_run_is_one_statement(logged_server: LoggedServer) -> None:
 
 
 def test_naming_what_a_parked_run_waits_for_costs_no_statement(logged_server: LoggedServer) -> None:
-    runs_count = 5
     with Client(logged_server.dsn) as client, working(client, waits_for_signal):
-        for run_number in range(runs_count + 1):
-            if run_number == 1:  # by now lines are numbered and the worker is warm
-                before = logged_server.statements()[HOT]
-            run = client.start(waits_for_signal())
-            wait_until(lambda run=run: run.status() == "waiting", "the run waits")  # type: ignore[misc]
-            run.signal("go", 7)
-            assert run.result(timeout=SOON) == 7
+        run = client.start(waits_for_signal())
+        wait_until(lambda: run.status() == "waiting", "the run waits")
 
-        spent = logged_server.statements()[HOT] - before
-    # The claim, parking with the entry that names the wait, the claim, the signal, the end; a look before each sleep.
-    assert spent <= runs_count * 7
+        with psycopg.connect(logged_server.dsn) as db:
+            naming, parking = db.execute(
+                "select e.xmin::text, j.xmin::text from pgwf_journal.entry e join pgwf.job j on j.n = e.n"
+                " where e.kind = %s and e.phase = %s",
+                [Kind.SIGNAL, Phase.OPENED],
+            ).fetchone() or (None, None)
+        run.signal("go", 7)
+
+        assert run.result(timeout=SOON) == 7
+    assert naming == parking, "written by one transaction"
