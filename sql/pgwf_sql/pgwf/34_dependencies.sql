@@ -13,7 +13,8 @@ declare
   v_waiters bigint[];
   v_runnable bigint[];
 begin
-  v_waiters := array(select distinct e.waiter from pgwf.edge as e where e.child = any (p_n));
+  -- Not distinct: it would read the whole index that has the waiters in order.
+  v_waiters := array(select e.waiter from pgwf.edge as e where e.child = any (p_n));
   if cardinality(v_waiters) = 0 then
     return;
   end if;
@@ -141,7 +142,7 @@ begin
   return array(
     select nm.n
     from unnest(p_job_ids) with ordinality as i(job_id, ord)
-    left join pgwf.name as nm on nm.job_id = i.job_id and nm.job_id = any (p_job_ids)
+    left join lateral (select q.n from pgwf.name as q where q.job_id = i.job_id offset 0) as nm on true
     order by i.ord);
 end
 $$;
