@@ -213,6 +213,10 @@ class Suspend(BaseException):
     """
 
 
+class DeterminismWarning(UserWarning):
+    """A workflow's code did what a replay would not repeat; the warning stands at its line."""
+
+
 class RunCancelled(BaseException):
     """Somebody asked this run to stop. Raised once, from the call that waits or the next one; clean up and re-raise.
 

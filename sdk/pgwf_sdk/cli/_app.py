@@ -33,6 +33,7 @@ _COMMANDS = MappingProxyType(
         "resume": ("Let paused or blocked runs go on.", "_again"),
         "retry": ("Run failed runs again from where they failed.", "_again"),
         "fork": ("Start a new run with what another one had recorded up to some entry.", "_again"),
+        "lint": ("Look in code for what a replay would not bear.", "_lint"),
         "human": ("See, claim and decide the questions runs put to people.", "_human"),
         "version": ("Print the version.", "_version"),
     }

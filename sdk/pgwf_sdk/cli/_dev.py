@@ -62,7 +62,7 @@ def _run(dsn: str, workflows: "list[Workflow[..., Any]]", capabilities: tuple[st
         pgwf_sql.install(connection)
     if workflows:
         session().dsn_option = dsn
-        serve(workflows, sorted({*capabilities, *(workflow.need for workflow in workflows)}))
+        serve(workflows, sorted({*capabilities, *(workflow.need for workflow in workflows)}), detect=True)
         return
     talk("no MODULE was given, so no worker runs; Ctrl-C stops the database")
     with suppress(KeyboardInterrupt):

@@ -101,9 +101,9 @@ def dsn_option(command: F) -> F:
     )(command)
 
 
-def output_options(command: F) -> F:
-    """Adds --dsn and -o; they work before and after the command's name."""
-    with_form = click.option(
+def form_option(command: F) -> F:
+    """Adds -o; it works before and after the command's name."""
+    return click.option(
         "-o",
         "--output",
         type=click.Choice(FORMS),
@@ -111,4 +111,8 @@ def output_options(command: F) -> F:
         expose_value=False,
         help="Form of the output (default: table).",
     )(command)
-    return dsn_option(with_form)
+
+
+def output_options(command: F) -> F:
+    """Adds --dsn and -o; they work before and after the command's name."""
+    return dsn_option(form_option(command))

@@ -44,6 +44,7 @@ def worker() -> None:
 @click.option("--capability", "capabilities", multiple=True, help="What it offers besides its workflows; repeatable.")
 @click.option("--concurrency", type=click.IntRange(1, 10_000), help="Runs it works on at once.")
 @click.option("--name", help="Its name in the worker list (default: host and process).")
+@click.option("--detect", is_flag=True, help="Warn of clocks, randomness and I/O in workflow code; for development.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
@@ -53,6 +54,7 @@ def run(
     capabilities: tuple[str, ...],
     concurrency: int | None,
     name: str | None,
+    detect: bool,
     log_level: str,
 ) -> None:
     """Run a worker for the workflows of MODULE, until SIGTERM or Ctrl-C.
@@ -62,7 +64,7 @@ def run(
     """
     configure_logging(log_level)
     workflows = [workflow for reference in references for workflow in workflows_of(reference)]
-    serve(workflows, capabilities, concurrency=concurrency, name=name)
+    serve(workflows, capabilities, concurrency=concurrency, name=name, detect=detect)
 
 
 @worker.command("list")
@@ -128,11 +130,12 @@ def serve(
     *,
     concurrency: int | None = None,
     name: str | None = None,
+    detect: bool = False,
 ) -> None:
     """Run a worker on the session's database until it is told to stop."""
     from pgwf_sdk.worker import Worker
 
-    options: dict[str, Any] = {"concurrency": concurrency, "worker_id": name}
+    options: dict[str, Any] = {"concurrency": concurrency, "worker_id": name, "detect": detect}
     worker_ = Worker(
         session().client,
         workflows=list(workflows),

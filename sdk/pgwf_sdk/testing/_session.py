@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from pgwf_sdk.replay import AsyncActivation, RunInfo, RunStep, SyncActivation
+from pgwf_sdk.replay import RunInfo, RunStep
 from pgwf_sdk.testing._crashes import Appends, WorkerCut
 from pgwf_sdk.testing._differences import RunStuckError
 from pgwf_sdk.testing._statements import end_leases, move
 from pgwf_sdk.testing._watch import Watch, WatchedAsyncEngine, WatchedSyncEngine
 from pgwf_sdk.worker._clock import DatabaseClock
+from pgwf_sdk.worker._detector import DetectingAsyncActivation, DetectingSyncActivation
 from pgwf_sdk.worker._flusher import Flusher
 from pgwf_sdk.worker._session import Session
 from pgwf_sdk.worker._tender import keepalive
@@ -238,8 +239,8 @@ class VirtualSession(Session):
             is_replaying=self._stage.is_replaying,
         )
         if workflow.is_async:
-            return WatchedAsyncEngine(AsyncActivation(workflow, info, claim.history), watch)
-        activation = SyncActivation(workflow, info, claim.history)
+            return WatchedAsyncEngine(DetectingAsyncActivation(workflow, info, claim.history), watch)
+        activation = DetectingSyncActivation(workflow, info, claim.history)
         return WatchedSyncEngine(activation, watch, loop=self._loop, threads=self._threads)
 
     def _return_unknown(self, claim: Claim) -> None:

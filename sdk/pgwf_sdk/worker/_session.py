@@ -20,6 +20,7 @@ from pgwf_sdk._telemetry import Telemetry
 from pgwf_sdk.replay import AsyncActivation, RunInfo, RunStep, SyncActivation
 from pgwf_sdk.worker._advance import Claim, Item
 from pgwf_sdk.worker._clock import DatabaseClock
+from pgwf_sdk.worker._detector import DetectingAsyncActivation, DetectingSyncActivation
 from pgwf_sdk.worker._driver import Driver
 from pgwf_sdk.worker._engine import AsyncEngine, Engine, NoEngine, SyncEngine
 from pgwf_sdk.worker._flusher import Flusher
@@ -253,8 +254,10 @@ class Session:
         claim = driver.claim
         info = RunInfo(claim.run_id, claim.workflow, claim.seed, claim.history[0].recorded_at)
         if workflow.is_async:
-            return AsyncEngine(AsyncActivation(workflow, info, claim.history), driver)
-        return SyncEngine(SyncActivation(workflow, info, claim.history), driver, loop=self._loop, threads=self._threads)
+            make_async = DetectingAsyncActivation if self._settings.detects else AsyncActivation
+            return AsyncEngine(make_async(workflow, info, claim.history), driver)
+        make_sync = DetectingSyncActivation if self._settings.detects else SyncActivation
+        return SyncEngine(make_sync(workflow, info, claim.history), driver, loop=self._loop, threads=self._threads)
 
     async def _read_on(self, claim: Claim, workflow: Workflow[..., Any]) -> None:
         """The journal is longer than what a claim brings."""

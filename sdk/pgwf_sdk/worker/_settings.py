@@ -39,6 +39,7 @@ class Settings:
     grace: timedelta
     build: str
     listen_dsn: str | None = None
+    detects: bool = False
 
     def __post_init__(self) -> None:
         for name, count in (("concurrency", self.concurrency), ("step_threads", self.step_threads)):

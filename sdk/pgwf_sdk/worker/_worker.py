@@ -21,8 +21,10 @@ class Worker:
     It knows `workflows`, and offers their names and `capabilities`: it is handed runs that need one of these, and steps
     with such a `need`. `concurrency` bounds the runs it works on at a time (runs that wait are in no worker), and
     `step_threads` the plain steps. A run whose worker is silent for `lease` is taken over by another. `build` names
-    this version of the code; runs pinned to a build only go to workers of it. DefinitionError: names that clash, a
-    capability that belongs to people, or a bound that makes no sense.
+    this version of the code; runs pinned to a build only go to workers of it. `detect` is for development: where a
+    workflow's code reads a clock, draws at random, or uses files and sockets, a DeterminismWarning stands at its line;
+    that code is slower. DefinitionError: names that clash, a capability that belongs to people, or a bound that makes
+    no sense.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Worker:
         poll: timedelta = POLL,
         grace: timedelta = GRACE,
         build: str = "",
+        detect: bool = False,
         worker_id: str | None = None,
     ) -> None:
         known = by_name(workflows)
@@ -52,6 +55,7 @@ class Worker:
             poll=poll,
             grace=grace,
             build=build,
+            detects=detect,
         )
         self._telemetry = client.telemetry
         self._stopping = threading.Event()

@@ -1,0 +1,9 @@
+"""Finds in source code what would go wrong in a replay; it reads the code and never runs it.
+
+`pgwf lint shop.py` is this on the command line.
+"""
+
+from pgwf_sdk.lint._findings import RULES, Finding
+from pgwf_sdk.lint._visitor import lint_source
+
+__all__ = ["RULES", "Finding", "lint_source"]

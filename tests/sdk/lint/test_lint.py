@@ -1,0 +1,169 @@
+"""What the lint finds, what it lets pass, and how the command says so."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pgwf_sdk.cli._app import run_command
+from pgwf_sdk.lint import RULES, lint_source
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+HEAD = """
+import asyncio
+import contextlib
+import datetime
+import logging
+import os
+import random
+import threading
+import time
+import uuid
+from datetime import datetime as dt
+from pathlib import Path
+
+import pgwf_sdk
+from pgwf_sdk import AsyncContext, Context, step, workflow
+
+@step
+def charge(order): return order
+
+total = 0
+"""
+
+
+def rules_in(body: str, *, head: str = "@workflow\ndef shop(ctx: Context, order):") -> list[str]:
+    return [one.rule for one in lint_source(HEAD + head + "\n" + textwrap.indent(textwrap.dedent(body), "    "))]
+
+
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [
+        ("time.time()", "PGWF101"),
+        ("dt.now()", "PGWF101"),
+        ("datetime.date.today()", "PGWF101"),
+        ("random.random()", "PGWF102"),
+        ("uuid.uuid4()", "PGWF102"),
+        ("os.urandom(8)", "PGWF102"),
+        ("open('a')", "PGWF103"),
+        ("print('a')", "PGWF103"),
+        ("logging.info('a')", "PGWF103"),
+        ("Path('a').read_text()", "PGWF103"),
+        ("os.environ['A']", "PGWF104"),
+        ("os.environ.get('A')", "PGWF104"),
+        ("os.getenv('A')", "PGWF104"),
+        ("ctx.step(charge, ctx)", "PGWF105"),
+        ("for one in {1, 2}: ctx.step(charge, one)", "PGWF107"),
+        ("wanted = set(order)\n[ctx.step(charge, one) for one in wanted]", "PGWF107"),
+        ("ctx.map(charge, {1, 2})", "PGWF107"),
+        ("threading.Thread(target=len).start()", "PGWF108"),
+        ("try: ctx.step(charge, 1)\nexcept: pass", "PGWF109"),
+        ("try: ctx.step(charge, 1)\nexcept BaseException: pass", "PGWF109"),
+        ("try: ctx.step(charge, 1)\nexcept (ValueError, pgwf_sdk.RunCancelled): pass", "PGWF109"),
+        ("try: ctx.step(charge, 1)\nfinally: order.close()", "PGWF110"),
+        ("ctx.step(lambda: 1)", "PGWF111"),
+        ("charge(order)", "PGWF112"),
+        ("global total\ntotal = 1", "PGWF113"),
+        ("time.sleep(1)", "PGWF114"),
+    ],
+)
+def test_each_rule_finds_what_it_is_for(body: str, rule: str) -> None:
+    assert rules_in(body) == [rule]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "ctx.now(); ctx.random.random(); ctx.uuid4(); ctx.log.info('a')",
+        "ctx.side_effect(lambda: time.time())",
+        "ctx.map(charge, sorted({1, 2}))",
+        "for one in {1, 2}: order.append(one)",
+        "try: ctx.step(charge, 1)\nexcept Exception: pass",
+        "try: ctx.step(charge, 1)\nexcept BaseException:\n    ctx.step(charge, 2)\n    raise",
+        "try: ctx.step(charge, 1)\nfinally: ctx.step(charge, 2)",
+        "random.Random(17).random()",
+        "datetime.timedelta(days=1); dt(2026, 1, 1); order.open(); order.print()",
+        "time.time()  # pgwf: ignore PGWF101",
+        "time.time()  # pgwf: ignore",
+    ],
+)
+def test_what_is_harmless_passes(body: str) -> None:
+    assert rules_in(body) == []
+
+
+def test_an_excuse_is_for_its_rule_only() -> None:
+    assert rules_in("time.time()  # pgwf: ignore PGWF102") == ["PGWF101"]
+
+
+def test_calls_of_an_async_context_that_nobody_awaits_are_found() -> None:
+    head = "@workflow\nasync def shop(ctx: AsyncContext, order):"
+
+    assert rules_in("ctx.step(charge, 1)", head=head) == ["PGWF106"]
+    assert rules_in("await ctx.step(charge, 1)\nctx.log.info('a')", head=head) == []
+    assert rules_in("tasks = [ctx.step(charge, 1)]\nawait asyncio.gather(*tasks)", head=head) == []
+
+
+def test_code_outside_workflows_is_not_looked_at() -> None:
+    assert rules_in("time.time(); open('a')", head="def plain(order):") == []
+    assert rules_in("return time.time()", head="@step(name='read')\ndef read(order):") == []
+
+
+def test_what_workflows_call_is_looked_at_wherever_it_is_in_the_module() -> None:
+    found = lint_source(
+        HEAD
+        + textwrap.dedent("""
+        @pgwf_sdk.workflow(name="shop")
+        def shop(ctx: Context): return today()
+
+        def today(): return dt.now()
+
+        def with_context(ctx: Context): return random.random()
+        """)
+    )
+
+    assert [one.rule for one in found] == ["PGWF101", "PGWF102"]
+    assert "(called by workflow 'shop')" in found[0].message
+
+
+def test_a_step_that_uses_a_context_is_found() -> None:
+    assert rules_in("return 1", head="@step\ndef bad(ctx: Context):") == ["PGWF105"]
+    assert rules_in("@step\ndef inner(): return ctx.now()\nreturn ctx.step(inner)") == ["PGWF105"]
+
+
+def test_what_is_no_python_is_a_finding_with_its_place() -> None:
+    (found,) = lint_source("def :", "shop.py")
+
+    assert (found.rule, found.file, found.line) == ("PGWF000", "shop.py", 1)
+
+
+def test_the_examples_have_nothing_to_be_found() -> None:
+    found = [one for file in EXAMPLES.rglob("*.py") for one in lint_source(file.read_text("utf-8"), str(file))]
+
+    assert found == []
+
+
+def test_the_command_reads_files_folders_and_modules_and_ends_with_one_when_it_finds_something(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "shop.py"
+    bad.write_text(HEAD + "@workflow\ndef shop(ctx):\n    return time.time()\n")
+
+    codes = [run_command(["lint", str(bad)])]
+    as_text = capsys.readouterr().out
+    codes.append(run_command(["lint", "-o", "json", str(tmp_path)]))
+    as_json = capsys.readouterr().out
+    codes.append(run_command(["lint", "pgwf_sdk.lint"]))
+    codes.append(run_command(["lint", "no_such_module"]))
+
+    assert codes == [1, 1, 0, 6]
+    assert as_text.startswith(f"{bad}:23:12: PGWF101 time.time(…) in workflow code: use ctx.now()")
+    (found,) = msgspec.json.decode(as_json)
+    assert (found["rule"], found["line"], found["workflow"]) == ("PGWF101", 23, "shop")
+
+
+def test_the_rules_are_listed_without_a_database(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["lint", "--rules"]) == 0
+    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == list(RULES)
