@@ -29,6 +29,7 @@ set local client_min_messages = warning;
 \ir pgwf_sql/pgwf_journal/20_tables.sql
 \ir pgwf_sql/pgwf_journal/40_append.sql
 \ir pgwf_sql/pgwf_journal/41_read.sql
+\ir pgwf_sql/pgwf_journal/42_retention.sql
 \ir pgwf_sql/pgwf_sdk/20_tables.sql
 \ir pgwf_sql/pgwf_sdk/30_internals.sql
 \ir pgwf_sql/pgwf_sdk/31_advance.sql
@@ -41,6 +42,7 @@ set local client_min_messages = warning;
 \ir pgwf_sql/pgwf_sdk/44_keepalive.sql
 \ir pgwf_sql/pgwf_sdk/45_fork.sql
 \ir pgwf_sql/pgwf_sdk/46_many.sql
+\ir pgwf_sql/pgwf_sdk/47_retention.sql
 \ir pgwf_sql/pgwf_sdk/50_views.sql
 \ir pgwf_sql/pgwf_sdk/90_obsolete.sql
 commit;

@@ -26,6 +26,7 @@ __all__ = [
     "RunCancelled",
     "RunCancelledError",
     "RunConflictError",
+    "RunExpiredError",
     "RunFailedError",
     "RunFinishedError",
     "RunNotFoundError",
@@ -127,6 +128,10 @@ class WaitTimeoutError(WorkflowError, TimeoutError):
 
 class RunNotFoundError(UsageError):
     """No run has that id. A run that retention has removed is as unknown as one that never was."""
+
+
+class RunExpiredError(RunNotFoundError):
+    """The run is over, and retention has removed it with its result."""
 
 
 class TaskNotFoundError(UsageError):

@@ -13,6 +13,7 @@ from psycopg import AsyncConnection
 from pgwf_sdk._client import _calls
 from pgwf_sdk._client._identity import client_name, listener_name, new_run_id
 from pgwf_sdk._definition import Call, Workflow
+from pgwf_sdk._errors import RunNotFoundError
 from pgwf_sdk._misuse import check_call
 from pgwf_sdk._telemetry import Telemetry
 from pgwf_sdk.ops._rows import ForkPrice, RunSummary, TaskSummary
@@ -254,13 +255,14 @@ class AsyncRun(Generic[R_co]):
 
     async def status(self) -> str:
         """The run's status now, such as `waiting` or `completed`."""
-        return (await self._database.run(_calls.ending(self.run_id))).status
+        return (await self._look()).status
 
     async def result(self, timeout: timedelta | None = None) -> R_co:  # noqa: ASYNC109  The error says what the run did.
         """Wait until the run is over and return what it returned.
 
         RunFailedError (its `__cause__` is the run's own error), RunCancelledError or RunTerminatedError if it ended
-        otherwise; ResultTimeoutError, a TimeoutError, if it is not over after `timeout` (None waits for ever).
+        otherwise; ResultTimeoutError, a TimeoutError, if it is not over after `timeout` (None waits for ever);
+        RunExpiredError if retention has removed it.
         """
         return _calls.result_of(await self._ending(_calls.Patience(self.run_id, timeout)), self._workflow)
 
@@ -292,6 +294,12 @@ class AsyncRun(Generic[R_co]):
         """Start a new run with what this one recorded before an entry; see Client.fork."""
         return await self._client.fork(self.run_id, self._workflow, before=before, run_id=run_id, by=by)
 
+    async def _look(self) -> _calls.Ending:
+        try:
+            return await self._database.run(_calls.ending(self.run_id, n=self.n))
+        except RunNotFoundError:
+            raise _calls.expired(self.run_id) from None
+
     async def _ending(self, patience: _calls.Patience) -> _calls.Ending:
         listener = listener_name()
         channels = await self._database.run(_calls.watch(self.n, listener=listener))
@@ -299,7 +307,7 @@ class AsyncRun(Generic[R_co]):
             async with self._listener.hear(channels) as bell:
                 while True:
                     try:
-                        seen = await self._database.run(_calls.ending(self.run_id))
+                        seen = await self._look()
                         if seen.is_final:
                             return seen
                         pause_seconds = patience.pause_seconds(seen)

@@ -18,6 +18,7 @@ from pgwf_sdk._errors import (
     ERROR_BY_SQLSTATE,
     ResultTimeoutError,
     RunCancelledError,
+    RunExpiredError,
     RunFailedError,
     RunNotFoundError,
     RunTerminatedError,
@@ -140,9 +141,21 @@ def runs(
     return Statement(page.query, page.parameters, lambda rows: page.read(rows).runs, is_repeatable=True)
 
 
-def ending(run_id: str) -> Statement[Ending]:
-    """How far a run is, with its result or error when it is over."""
-    return Statement("sdk_run_result", {"run_id": run_id}, lambda rows: Ending(**rows[0]), is_repeatable=True)
+def ending(run_id: str, *, n: int | None = None) -> Statement[Ending]:
+    """How far a run is, with its result or error when it is over. RunExpiredError: it has not number `n` any more."""
+
+    def read(rows: Sequence[Row]) -> Ending:
+        found = Ending(**rows[0])
+        if n is not None and found.n != n:
+            raise expired(run_id)
+        return found
+
+    return Statement("sdk_run_result", {"run_id": run_id}, read, is_repeatable=True)
+
+
+def expired(run_id: str) -> RunExpiredError:
+    """What a handle says of a run that there was once."""
+    return RunExpiredError(f"run {run_id} is over, and retention has removed it with its result; keep runs for longer")
 
 
 def signal(run_id: str, name: str, value: object, *, dedup_id: str | None) -> Statement[bool]:

@@ -12,6 +12,7 @@ from psycopg import Connection
 from pgwf_sdk._client import _calls
 from pgwf_sdk._client._identity import client_name, listener_name, new_run_id
 from pgwf_sdk._definition import Call, Workflow
+from pgwf_sdk._errors import RunNotFoundError
 from pgwf_sdk._misuse import check_call
 from pgwf_sdk._telemetry import Telemetry
 from pgwf_sdk.ops._rows import ForkPrice, RunSummary, TaskSummary
@@ -251,13 +252,14 @@ class Run(Generic[R_co]):
 
     def status(self) -> str:
         """The run's status now, such as `waiting` or `completed`."""
-        return self._database.run(_calls.ending(self.run_id)).status
+        return self._look().status
 
     def result(self, timeout: timedelta | None = None) -> R_co:
         """Wait until the run is over and return what it returned.
 
         RunFailedError (its `__cause__` is the run's own error), RunCancelledError or RunTerminatedError if it ended
-        otherwise; ResultTimeoutError, a TimeoutError, if it is not over after `timeout` (None waits for ever).
+        otherwise; ResultTimeoutError, a TimeoutError, if it is not over after `timeout` (None waits for ever);
+        RunExpiredError if retention has removed it.
         """
         return _calls.result_of(self._ending(_calls.Patience(self.run_id, timeout)), self._workflow)
 
@@ -289,6 +291,12 @@ class Run(Generic[R_co]):
         """Start a new run with what this one recorded before an entry; see Client.fork."""
         return self._client.fork(self.run_id, self._workflow, before=before, run_id=run_id, by=by)
 
+    def _look(self) -> _calls.Ending:
+        try:
+            return self._database.run(_calls.ending(self.run_id, n=self.n))
+        except RunNotFoundError:
+            raise _calls.expired(self.run_id) from None
+
     def _ending(self, patience: _calls.Patience) -> _calls.Ending:
         listener = listener_name()
         channels = self._database.run(_calls.watch(self.n, listener=listener))
@@ -296,7 +304,7 @@ class Run(Generic[R_co]):
             with self._listener.hear(channels) as bell:
                 while True:
                     try:
-                        seen = self._database.run(_calls.ending(self.run_id))
+                        seen = self._look()
                         if seen.is_final:
                             return seen
                         pause_seconds = patience.pause_seconds(seen)

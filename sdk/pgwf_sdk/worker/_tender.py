@@ -1,11 +1,13 @@
 """The worker's second heart: a thread with a connection of its own that keeps leases alive whatever the loop is doing.
 
-It also sweeps (ended leases, due timers) and reports the worker's state. A step that computes for minutes, or a
-workflow that blocks the loop, therefore loses no lease.
+It also sweeps (ended leases, due timers), makes partitions ahead and reports the worker's state. A step that computes
+for minutes, or a workflow that blocks the loop, therefore loses no lease.
 """
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,12 +16,13 @@ from uuid import UUID
 
 import psycopg
 
-from pgwf_sql.database import Database, Row, Statement, execute, read_nothing
+from pgwf_sql.database import Database, Row, Statement, execute, read_nothing, read_value
 
 log = logging.getLogger("pgwf_sdk.worker")
 
 SWEEP_SECONDS_MIN: Final = 0.05
 _RECONNECT_SECONDS: Final = 1.0
+_PARTITIONS_SECONDS: Final = 60.0  # Those made ahead are for ten million runs.
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,10 @@ def _goodbye(worker_id: str) -> Statement[None]:
     return Statement("sdk_goodbye", {"worker_id": worker_id}, read_nothing, is_repeatable=True)
 
 
+def _add_partitions() -> Statement[int]:
+    return Statement("sdk_add_partitions", {}, read_value, is_repeatable=True)
+
+
 class Tender(threading.Thread):
     """Tends until stopped; faults of the database are waited out."""
 
@@ -115,6 +122,7 @@ class Tender(threading.Thread):
         self._drain = drain
         self._interval_seconds = lease.total_seconds() / 3
         self._due_seconds = self._interval_seconds
+        self._partitions_at = 0.0  # On the monotonic clock: when to look after partitions next.
         self._roused = threading.Condition()
         self._is_stopped = False
         self._is_roused = False
@@ -159,8 +167,23 @@ class Tender(threading.Thread):
             if found.is_draining and not self._is_draining:
                 self._is_draining = True  # Once: whoever hears of it twice is to stop at once.
                 self._drain()
+            self._add_partitions(connection)
             due = self._interval_seconds if found.due_seconds is None else found.due_seconds
             self._wait(min(max(due, SWEEP_SECONDS_MIN), self._interval_seconds))
+
+    def _add_partitions(self, connection: psycopg.Connection[Any]) -> None:
+        if time.monotonic() < self._partitions_at:
+            return
+        self._partitions_at = time.monotonic() + _PARTITIONS_SECONDS
+        try:
+            execute(connection, _add_partitions())
+        except psycopg.errors.InsufficientPrivilege:
+            self._partitions_at = math.inf
+            log.info(
+                "worker %s: has no right to make partitions ahead; let the owner of the schemas call"
+                " `select pgwf_sdk.add_partitions()` every few minutes",
+                self._worker_id,
+            )
 
     def _wait(self, seconds: float) -> None:
         """Wait so long, or less when `due_in` says so."""

@@ -1,39 +1,47 @@
 -- Partitions of archive and trace: made ahead, dropped when their time has passed.
 
--- Adds a partition that does not exist yet. It is made as a table and then attached, which keeps readers and writers
--- of the other partitions going; the default partition must hold nothing of its range.
-create or replace function pgwf._add_partition(p_parent text, p_name text, p_from text, p_to text)
-returns void
+-- Adds a partition that does not exist yet; returns 1 if it did. It is made as a table with the partition's CHECK and
+-- then attached, which keeps readers and writers of other partitions going. 0 also when somebody is in the way for
+-- longer than the lock_timeout of the caller, or has just written into the default partition: the next call tries again.
+create or replace function pgwf._add_partition(p_parent text, p_name text, p_column text, p_from text, p_to text)
+returns int
 language plpgsql
 volatile
 as $$
 begin
   if to_regclass('pgwf.' || p_name) is not null then
-    return;
+    return 0;
   end if;
-  execute format('create table pgwf.%I (like pgwf.%I including defaults including constraints)', p_name, p_parent);
+  execute format(
+    'create table pgwf.%I (like pgwf.%I including defaults including constraints, check (%I >= %L and %I < %L))',
+    p_name, p_parent, p_column, p_from, p_column, p_to);
   execute format(
     'alter table pgwf.%I attach partition pgwf.%I for values from (%L) to (%L)', p_parent, p_name, p_from, p_to);
+  return 1;
+exception when lock_not_available or check_violation then
+  return 0;
 end
 $$;
 
 -- Adds the partitions that will be needed next: archive for the next 10 million jobs, trace for today and the next
--- two days. A range whose rows are in the default partition already is left out.
+-- two days. A range whose rows are in the default partition already is left out. Returns how many it added.
 create or replace function pgwf._add_partitions(p_now timestamptz)
-returns void
+returns int
 language plpgsql
 volatile
 as $$
 declare
-  PARTITION_JOBS constant bigint := 5000000;
+  v_jobs bigint := pgwf._partition_jobs();
+  v_added int := 0;
   v_first bigint;
   v_from bigint;
   v_day date;
 begin
-  select s.last_value / PARTITION_JOBS * PARTITION_JOBS into v_first from pgwf.pos as s;
-  foreach v_from in array array[v_first, v_first + PARTITION_JOBS] loop
-    if not exists (select from pgwf.archive_default as a where a.n >= v_from and a.n < v_from + PARTITION_JOBS) then
-      perform pgwf._add_partition('archive', 'archive_' || v_from, v_from::text, (v_from + PARTITION_JOBS)::text);
+  select s.last_value / v_jobs * v_jobs into v_first from pgwf.pos as s;
+  foreach v_from in array array[v_first, v_first + v_jobs] loop
+    if not exists (select from pgwf.archive_default as a where a.n >= v_from and a.n < v_from + v_jobs) then
+      v_added := v_added
+        + pgwf._add_partition('archive', 'archive_' || v_from, 'n', v_from::text, (v_from + v_jobs)::text);
     end if;
   end loop;
   for v_day in select (p_now at time zone 'UTC')::date + d from generate_series(0, 2) as d loop
@@ -42,10 +50,70 @@ begin
       where t.event_at >= v_day::timestamp at time zone 'UTC'
         and t.event_at < (v_day + 1)::timestamp at time zone 'UTC')
     then
-      perform pgwf._add_partition(
-        'trace', 'trace_' || to_char(v_day, 'YYYYMMDD'), v_day || ' 00:00+00', v_day + 1 || ' 00:00+00');
+      v_added := v_added + pgwf._add_partition(
+        'trace', 'trace_' || to_char(v_day, 'YYYYMMDD'), 'event_at', v_day || ' 00:00+00', v_day + 1 || ' 00:00+00');
     end if;
   end loop;
+  return v_added;
+end
+$$;
+
+-- Jobs a partition is for, here and in the journals of runs.
+create or replace function pgwf._partition_jobs()
+returns bigint
+language sql
+immutable
+as $$ select 5000000::bigint $$;
+
+-- Makes the partitions that will be needed next, of finished jobs and of the trace, and returns how many it made: the
+-- workers of pgwf_sdk, and retain, call it; where neither runs, call it now and then, in a transaction of its own.
+-- Without it, rows go to default partitions, which are never dropped. Locks: partitioned tables, for at most 50 ms of
+-- waiting; what is in use is left for the next call. Errors: WF020, 42501 for who does not own the schema.
+create or replace function pgwf.add_partitions()
+returns int
+language plpgsql
+volatile
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '50ms'
+as $$
+begin
+  perform pgwf._require_read_committed();
+  if not pg_try_advisory_xact_lock(hashtextextended('pgwf.partitions', 0)) then
+    return 0;
+  end if;
+  return pgwf._add_partitions(pgwf._now());
+end
+$$;
+
+-- Forgets at most p_limit jobs that finished before p_before: their ids and their rows of the archive. Returns their
+-- numbers.
+create or replace function pgwf._forget(p_before timestamptz, p_limit int)
+returns bigint[]
+language plpgsql
+volatile
+as $$
+declare
+  v_n bigint[];
+begin
+  v_n := array(select a.n from pgwf.archive as a where a.archived_at < p_before limit p_limit);
+  perform pgwf._forget_jobs(v_n);
+  return v_n;
+end
+$$;
+
+-- Forgets these finished jobs.
+create or replace function pgwf._forget_jobs(p_n bigint[])
+returns void
+language plpgsql
+volatile
+as $$
+begin
+  delete from pgwf.name as nm
+  using pgwf.archive as a
+  where a.n = any (p_n)
+    and nm.job_id = a.job_id
+    and nm.n = a.n;
+  delete from pgwf.archive as a where a.n = any (p_n);
 end
 $$;
 
@@ -92,11 +160,31 @@ begin
 end
 $$;
 
+-- Forgets at most p_limit trace rows that no partition was made for; returns how many.
+create or replace function pgwf._trim_trace(p_before timestamptz, p_limit int)
+returns int
+language plpgsql
+volatile
+as $$
+declare
+  v_trimmed int;
+begin
+  delete from pgwf.trace as t
+  using (
+    select q.event_at, q.trace_id from pgwf.trace_default as q where q.event_at < p_before limit p_limit
+  ) as old
+  where t.event_at = old.event_at
+    and t.trace_id = old.trace_id;
+  get diagnostics v_trimmed = row_count;
+  return v_trimmed;
+end
+$$;
+
 -- Forget jobs that finished, and trace rows that were written, longer than p_keep ago: at most p_limit of each, so
 -- call again while it returns p_limit or more. An id that is forgotten may be used again. Also makes partitions ahead
 -- and drops what is empty; when somebody reads such a table, it is left for the next call. Returns how many rows
--- went. Call it in a transaction of its own. Locks: the rows it forgets; partitioned tables for at most 50 ms of
--- waiting. Errors: 23502, WF001, WF020.
+-- went. Call it in a transaction of its own. Where there are runs of pgwf_sdk, call pgwf_sdk.retain instead. Locks: the
+-- rows it forgets; partitioned tables for at most 50 ms of waiting. Errors: 23502, WF001, WF020.
 create or replace function pgwf.retain(p_keep interval, p_limit int default 10000)
 returns int
 language plpgsql
@@ -105,37 +193,24 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '50ms'
 as $$
 declare
-  v_now timestamptz := pgwf._now();
+  v_before timestamptz;
   v_forgotten int;
-  v_trimmed int;
 begin
   perform pgwf._require_read_committed();
   if p_keep is null then
     perform pgwf._refuse('23502', 'keep cannot be null');
-  elsif p_keep < interval '0' or p_limit is null or p_limit <= 0 then
-    perform pgwf._refuse('WF001', 'keep must not be negative and limit must be positive');
+  elsif p_keep < interval '0' or p_keep > interval '1000 years' or p_limit is null or p_limit <= 0 then
+    perform pgwf._refuse('WF001', 'keep must be 0 to 1000 years and limit must be positive');
   end if;
-  with old as materialized (
-    select a.n, a.job_id from pgwf.archive as a where a.archived_at < v_now - p_keep limit p_limit
-  ), names as (
-    delete from pgwf.name as nm using old as o where nm.job_id = o.job_id and nm.n = o.n
-  )
-  delete from pgwf.archive as a using old as o where a.n = o.n;
-  get diagnostics v_forgotten = row_count;
-  delete from pgwf.trace as t
-  using (
-    select q.event_at, q.trace_id from pgwf.trace_default as q where q.event_at < v_now - p_keep limit p_limit
-  ) as old
-  where t.event_at = old.event_at
-    and t.trace_id = old.trace_id;
-  get diagnostics v_trimmed = row_count;
+  v_before := pgwf._now() - p_keep;
+  v_forgotten := cardinality(pgwf._forget(v_before, p_limit)) + pgwf._trim_trace(v_before, p_limit);
+  perform pgwf._add_partitions(pgwf._now());
   begin
-    perform pgwf._add_partitions(v_now);
-    perform pgwf._drop_partitions(v_now - p_keep);
+    perform pgwf._drop_partitions(v_before);
   exception when lock_not_available then
     raise debug 'partitions are in use, the next call looks after them';
   end;
-  return v_forgotten + v_trimmed;
+  return v_forgotten;
 end
 $$;
 

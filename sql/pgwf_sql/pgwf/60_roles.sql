@@ -108,6 +108,7 @@ declare
     'limit_need', 'pgwf_console',
     'drain_worker', 'pgwf_console',
     'retain', 'pgwf_console',
+    'add_partitions', 'pgwf_worker, pgwf_console',
     'check', 'pgwf_console',
     'overdue', 'pgwf_console');
   v_function record;

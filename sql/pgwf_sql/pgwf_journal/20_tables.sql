@@ -69,11 +69,15 @@ create table if not exists pgwf_journal.entry (
   constraint "seq counts from 1" check (seq > 0)
 ) partition by range (n);
 
+-- Effect: refuses every change. An entry may be removed once its journal has been, which only retention does.
 create or replace function pgwf_journal._refuse_change() returns trigger
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+  if tg_op = 'DELETE' and not exists (select from pgwf_journal.journal j where j.n = old.n) then
+    return old;
+  end if;
   raise exception using
     errcode = 'WJ004',
     message = format('%s on %I.%I: journal entries are immutable', tg_op, tg_table_schema, tg_table_name),
@@ -89,8 +93,9 @@ create or replace trigger never_truncated
   before truncate on pgwf_journal.entry
   for each statement execute function pgwf_journal._refuse_change();
 
--- Effect: makes the partition for p_from <= n < p_to when it is missing.  Locks: SHARE UPDATE EXCLUSIVE on entry, so
--- appends and reads go on; attaching scans the default partition, which is empty as long as partitions are made ahead.
+-- Effect: makes the partition for p_from <= n < p_to when it is missing (NULL: the default one).  It is a table with a
+-- CHECK first, and then attached.  Locks: SHARE UPDATE EXCLUSIVE on entry, so appends and reads go on; the default
+-- partition, which is scanned, and empty as long as partitions are made ahead.
 create or replace function pgwf_journal._make_partition(p_name text, p_from text, p_to text) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -99,7 +104,8 @@ begin
   if to_regclass(format('pgwf_journal.%I', p_name)) is not null then
     return;
   end if;
-  execute format('create table pgwf_journal.%I (like pgwf_journal.entry including defaults including constraints)', p_name);
+  execute format('create table pgwf_journal.%I (like pgwf_journal.entry including defaults including constraints%s)', p_name,
+    coalesce(', check (n < ' || p_to || ')', '') || coalesce(', check (n >= ' || nullif(p_from, 'minvalue') || ')', ''));
   -- Most payloads are small JSON texts; lz4 decompresses several times faster, where this build of PostgreSQL has it.
   if exists (
     select from pg_settings where name = 'default_toast_compression' and 'lz4' = any (enumvals)
@@ -116,5 +122,5 @@ $$;
 
 select pgwf_journal._make_partition('entry_rest', null, null);
 select pgwf_journal._make_partition('entry_own', 'minvalue', '0');
-select pgwf_journal._make_partition('entry_0', '0', '1000000');
-select pgwf_journal._make_partition('entry_1', '1000000', '2000000');
+select pgwf_journal._make_partition('entry_0', '0', '5000000');
+select pgwf_journal._make_partition('entry_5000000', '5000000', '10000000');

@@ -42,14 +42,15 @@ def test_entries_cannot_be_changed_removed_or_truncated_in_any_partition(db: Con
 
 
 def test_entries_are_immutable_in_partitions_that_are_made_later(db: Conn) -> None:
-    db.execute("select pgwf_journal._make_partition('entry_9', '9000000', '10000000')")
-    db.execute("select pgwf_journal._make_partition('entry_9', '9000000', '10000000')")
-    db.execute("insert into pgwf_journal.entry values (9000001, 1, 0, 1, 1, '', 'x', 1, null, 0, now(), null, null)")
+    db.execute("select pgwf_journal._make_partition('entry_90', '90000000', '95000000')")
+    db.execute("select pgwf_journal._make_partition('entry_90', '90000000', '95000000')")
+    db.execute("select pgwf_journal.open('late', 90000001)")
+    db.execute("insert into pgwf_journal.entry values (90000001, 1, 0, 1, 1, '', 'x', 1, null, 0, now(), null, null)")
 
     for statement in (
-        "update pgwf_journal.entry_9 set seq = 2",
-        "delete from pgwf_journal.entry_9",
-        "truncate pgwf_journal.entry_9",
+        "update pgwf_journal.entry_90 set seq = 2",
+        "delete from pgwf_journal.entry_90",
+        "truncate pgwf_journal.entry_90",
     ):
         with pytest.raises(psycopg.Error) as error:
             db.execute(statement.encode())

@@ -1,0 +1,1 @@
+select pgwf_sdk.add_partitions()
