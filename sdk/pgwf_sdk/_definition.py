@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import typing
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -16,6 +15,7 @@ from typing_extensions import ParamSpec
 
 from pgwf_sdk._errors import ContextError, DefinitionError, SerialisationError, UndecodableError
 from pgwf_sdk._names import check_id, check_name, name_of
+from pgwf_sdk._parameters import Parameters, annotations_of
 from pgwf_sdk._retry import RetryPolicy
 from pgwf_sdk._serial import Codec, codec_for
 
@@ -121,41 +121,17 @@ class Step(Generic[P, R_co]):
     @cached_property
     def codec(self) -> Codec:
         """The codec of the result, by the function's return annotation."""
-        return codec_for(_annotations(self.fn).get("return"))
+        return codec_for(annotations_of(self.fn).get("return"))
 
     @cached_property
-    def signature(self) -> inspect.Signature | None:
-        """The parameters a call must fit; None for the few built-ins that do not tell."""
-        try:
-            return inspect.signature(self.fn)
-        except (ValueError, TypeError):
-            return None
+    def parameters(self) -> Parameters:
+        """What a call must fit; without the connection that a transaction's step gets first."""
+        return Parameters(self.fn, f"step {self.name!r}", self.name, given_count=int(self.is_transaction))
 
     @cached_property
     def is_async(self) -> bool:
         """True when the function is declared `async def`."""
         return is_coroutine_function(self.fn)
-
-    @cached_property
-    def _positional(self) -> range:
-        """How many positional arguments, and none by name, fit whatever they are."""
-        if self.signature is None or self.is_transaction:
-            return range(0)
-        parameters = list(self.signature.parameters.values())
-        if any(p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters):
-            return range(0)
-        return range(sum(p.default is p.empty for p in parameters), len(parameters) + 1)
-
-    def check_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """TypeError: the arguments do not fit, which no retry would mend."""
-        if not kwargs and len(args) in self._positional:
-            return
-        if self.signature is not None:
-            leading = (None,) if self.is_transaction else ()
-            try:
-                self.signature.bind(*leading, *args, **kwargs)
-            except TypeError as error:
-                raise TypeError(f"step {self.name!r}: {error}; expected {self.name}{self.signature}") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +144,7 @@ class Workflow(Generic[P, R_co]):
     build: str | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
-        self.bind(args, kwargs)
+        self.parameters.check(args, kwargs)
         return Call(self, args, kwargs)
 
     def __repr__(self) -> str:
@@ -182,40 +158,33 @@ class Workflow(Generic[P, R_co]):
     @cached_property
     def codec(self) -> Codec:
         """The codec of the result, by the function's return annotation."""
-        return codec_for(_annotations(self.fn).get("return"))
+        return codec_for(annotations_of(self.fn).get("return"))
 
     @cached_property
-    def signature(self) -> inspect.Signature:
+    def parameters(self) -> Parameters:
         """The parameters after the context."""
-        whole = inspect.signature(self.fn)
-        return whole.replace(parameters=list(whole.parameters.values())[1:])
+        return Parameters(self.fn, f"workflow {self.name!r}", self.name, given_count=1)
 
     @cached_property
     def is_async(self) -> bool:
         """True when the function is declared `async def`."""
         return is_coroutine_function(self.fn)
 
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-        """Return the arguments by parameter. TypeError: they do not fit."""
-        try:
-            return self.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"workflow {self.name!r}: {error}; expected {self.name}{self.signature}") from None
-
     def encode_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Return `{"args": […], "kwargs": {…}}`, each argument encoded by its parameter's annotation (encoding 1).
 
         TypeError: the arguments do not fit. SerialisationError: one cannot be stored, and which.
         """
-        self.bind(args, kwargs)
+        parameters = self.parameters
+        parameters.check(args, kwargs)
         try:
             encoded = {
                 "args": [
-                    msgspec.Raw(self._codec_at(i).embed(value, subject=self._name_at(i)))
+                    msgspec.Raw(parameters.codec_at(i).embed(value, subject=parameters.name_at(i)))
                     for i, value in enumerate(args)
                 ],
                 "kwargs": {
-                    name: msgspec.Raw(self._codec_named(name).embed(value, subject=name))
+                    name: msgspec.Raw(parameters.codec_named(name).embed(value, subject=name))
                     for name, value in kwargs.items()
                 },
             }
@@ -231,41 +200,16 @@ class Workflow(Generic[P, R_co]):
             raise UndecodableError(
                 f"input of workflow {self.name!r}: {error}; expected an object with args and kwargs"
             ) from error
-        args = tuple(self._codec_at(i).extract(bytes(raw)) for i, raw in enumerate(encoded.args))
-        kwargs = {name: self._codec_named(name).extract(bytes(raw)) for name, raw in encoded.kwargs.items()}
+        parameters = self.parameters
+        args = tuple(parameters.codec_at(i).extract(bytes(raw)) for i, raw in enumerate(encoded.args))
+        kwargs = {name: parameters.codec_named(name).extract(bytes(raw)) for name, raw in encoded.kwargs.items()}
         try:
-            self.bind(args, kwargs)
+            parameters.check(args, kwargs)
         except TypeError as error:
             raise UndecodableError(
                 f"{error}; deploy a version that accepts the stored input, then resume the run"
             ) from error
         return args, kwargs
-
-    @cached_property
-    def _codecs(self) -> dict[str, Codec]:
-        hints = _annotations(self.fn)
-        return {name: codec_for(hints.get(name)) for name in self.signature.parameters}
-
-    def _name_at(self, index: int) -> str:
-        for position, parameter in enumerate(self.signature.parameters.values()):
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                return f"{parameter.name}[{index - position}]"
-            if position == index:
-                return parameter.name
-        return f"args[{index}]"
-
-    def _codec_at(self, index: int) -> Codec:
-        for position, parameter in enumerate(self.signature.parameters.values()):
-            if position == index or parameter.kind is parameter.VAR_POSITIONAL:
-                return self._codecs[parameter.name]
-        return codec_for(None)
-
-    def _codec_named(self, name: str) -> Codec:
-        parameters = self.signature.parameters
-        if name in parameters:
-            return self._codecs[name]
-        extra = (p.name for p in parameters.values() if p.kind is p.VAR_KEYWORD)
-        return self._codecs.get(next(extra, ""), codec_for(None))
 
 
 class SyncWorkflow(Workflow[P, R_co]):
@@ -466,34 +410,3 @@ class _EncodedCall(msgspec.Struct):
 
 
 _calls = msgspec.json.Decoder(_EncodedCall)
-
-
-def _annotations(fn: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function as types; one that names what is not there at run time is left out.
-
-    `-> None` stays None, which a codec takes for "any": None itself is stored without a payload either way.
-    """
-    while isinstance(fn, partial):
-        fn = fn.func
-    function = inspect.unwrap(fn)
-    written: dict[str, Any] = getattr(function, "__annotations__", {})
-    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
-    local: dict[str, Any] = {}
-    for name, cell in zip(getattr(code, "co_freevars", ()), cells or (), strict=False):
-        try:
-            local[name] = cell.cell_contents
-        except ValueError:
-            continue  # Assigned later than the function was made.
-    try:
-        return typing.get_type_hints(function, localns=local or None, include_extras=True)
-    except (NameError, TypeError, AttributeError, SyntaxError):
-        pass
-    found: dict[str, Any] = {}
-    for name, annotation in written.items():
-        lone = type("_Lone", (), {"__annotations__": {name: annotation}})
-        try:
-            namespace = {**getattr(function, "__globals__", {}), **local}
-            found[name] = typing.get_type_hints(lone, globalns=namespace, include_extras=True)[name]
-        except (NameError, TypeError, AttributeError, SyntaxError):
-            continue
-    return found

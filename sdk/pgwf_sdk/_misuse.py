@@ -17,8 +17,8 @@ def check_call(found: object, excess: tuple[object, ...], *, used: str) -> None:
         arguments = "its arguments beside it" if excess else "no arguments"
         raise TypeError(
             f"{used}: found the workflow {found.name} with {arguments}; expected a call, which holds its arguments:"
-            f" {used}({found.name}{'(…)' if found.signature.parameters else '()'}),"
-            f" where {found.name} takes {found.signature}"
+            f" {used}({found.name}{'(…)' if len(found.parameters) else '()'}),"
+            f" where {found.name} takes {found.parameters}"
         )
     if isinstance(found, Call):
         raise TypeError(

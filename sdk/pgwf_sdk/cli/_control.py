@@ -203,7 +203,7 @@ def _start_call(
 
     workflow = workflow_of(reference)
     try:
-        workflow.bind(tuple(args), kwargs)
+        workflow.parameters.check(tuple(args), kwargs)
         kwargs = {name: _typed(name, value, workflow) for name, value in kwargs.items()}
         typed_args, typed_kwargs = workflow.decode_call(msgspec.json.encode({"args": args, "kwargs": kwargs}))
         call = workflow(*typed_args, **typed_kwargs)

@@ -151,7 +151,7 @@ class ContextCore(ABC):
 
     def _check_arguments(self, call: StepCall) -> None:
         try:
-            call.step.check_arguments(call.args, call.kwargs)
+            call.step.parameters.check(call.args, call.kwargs)
         except TypeError:
             self._machine.withdraw(call)
             raise
