@@ -237,6 +237,14 @@ def set_crash_concern_threshold(threshold: int) -> Statement[int]:
     return Statement("pgwf_set_crash_concern_threshold", {"threshold": threshold}, read_value, is_repeatable=True)
 
 
+def span(name: str) -> Statement[timedelta]:
+    return Statement(f"pgwf_{name}", {}, read_value, is_repeatable=True)
+
+
+def set_span(name: str, parameter: str, span: timedelta) -> Statement[timedelta]:
+    return Statement(f"pgwf_set_{name}", {parameter: span}, read_value, is_repeatable=True)
+
+
 def clear_crash_concern(job_id: str, worker_id: str, reason: str | None) -> Statement[int]:
     parameters = {"job_id": job_id, "worker_id": worker_id, "reason": reason}
     return Statement("pgwf_clear_crash_concern", parameters, read_value)

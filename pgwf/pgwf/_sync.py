@@ -372,6 +372,30 @@ class Client:
         """How many lapses in a row are allowed."""
         return int(self._database.run(_calls.setting("pgwf_crash_concern_threshold")))
 
+    def set_priority_aging(self, *, aging: timedelta) -> timedelta:
+        """Set how much waiting a priority level is worth: 0 is first come, first served. Returns it."""
+        return self._database.run(_calls.set_span("priority_aging", "aging", aging))
+
+    def priority_aging(self) -> timedelta:
+        """How much waiting a priority level is worth."""
+        return self._database.run(_calls.span("priority_aging"))
+
+    def set_expired_grace(self, *, grace: timedelta) -> timedelta:
+        """Set how long an expired job that nobody waits for stays before it is archived. Returns it."""
+        return self._database.run(_calls.set_span("expired_grace", "grace", grace))
+
+    def expired_grace(self) -> timedelta:
+        """How long an expired job that nobody waits for stays before it is archived."""
+        return self._database.run(_calls.span("expired_grace"))
+
+    def set_worker_grace(self, *, grace: timedelta) -> timedelta:
+        """Set how long a worker that sends no heartbeat stays known. Returns it."""
+        return self._database.run(_calls.set_span("worker_grace", "grace", grace))
+
+    def worker_grace(self) -> timedelta:
+        """How long a worker that sends no heartbeat stays known."""
+        return self._database.run(_calls.span("worker_grace"))
+
     def set_trace(self, *, enabled: bool) -> None:
         """Have every change of a job written to pgwf.jobs_trace, or not."""
         self._database.run(_calls.set_switch("trace", enabled=enabled))

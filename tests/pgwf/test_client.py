@@ -190,6 +190,9 @@ def test_settings_read_back_as_they_were_set(client: Client) -> None:
     client.set_trace(enabled=False)
     client.set_notify(enabled=True)
     client.set_crash_concern_threshold(threshold=2)
+    client.set_priority_aging(aging=timedelta(seconds=1.5))
+    client.set_expired_grace(grace=timedelta(hours=2))
+    client.set_worker_grace(grace=timedelta(days=3))
 
     assert not client.is_trace_enabled()
     assert client.is_notify_enabled()

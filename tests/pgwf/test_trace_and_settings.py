@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.pgwf.leasing import Leasing, held, refused
+from tests.pgwf.leasing import Leasing, held, job_ids, refused
 
 if TYPE_CHECKING:
     from tests.support import Clock, Connect
@@ -174,3 +174,60 @@ def test_a_null_worker_is_refused_whether_or_not_it_would_be_traced(pgwf: Leasin
         pgwf.call("submit_job", job_id="a", worker_id=None, next_need="python")
     with refused("23502", "worker_id cannot be null"):
         pgwf.call("sweep", worker_id=None)
+
+
+def test_the_aging_of_priorities_decides_between_age_and_urgency(pgwf: Leasing, clock: Clock) -> None:
+    pgwf.submit("old", priority=4)
+    clock.advance(seconds=100)
+    pgwf.submit("urgent", priority=1)
+
+    order = {}
+    for aging in (timedelta(0), timedelta(minutes=1)):
+        pgwf.call("set_priority_aging", aging=aging)
+        with pgwf.conn.transaction(force_rollback=True):
+            order[aging] = job_ids(pgwf.get_work(limit=2))
+
+    assert list(order.values()) == [["old", "urgent"], ["urgent", "old"]]
+
+
+def test_an_expired_job_nobody_waits_for_is_archived_after_the_grace(pgwf: Leasing, clock: Clock) -> None:
+    pgwf.call("set_expired_grace", grace=timedelta(minutes=5))
+    pgwf.submit("a", expires_at=clock.now() + timedelta(minutes=1))
+
+    clock.advance(minutes=5)
+    pgwf.sweep()
+    assert pgwf.status("a") == "EXPIRED"
+    clock.advance(minutes=1)
+    pgwf.sweep()
+
+    assert pgwf.status("a") == "expired"
+
+
+def test_a_worker_without_heartbeat_is_forgotten_after_the_grace(pgwf: Leasing, clock: Clock) -> None:
+    pgwf.call("set_worker_grace", grace=timedelta(minutes=5))
+    pgwf.call("worker_heartbeat", worker_id="w", capabilities=["python"])
+
+    clock.advance(minutes=5)
+    pgwf.sweep()
+    assert len(pgwf.rows("select from pgwf.worker")) == 1
+    clock.advance(seconds=2)
+    pgwf.sweep()
+
+    assert pgwf.rows("select from pgwf.worker") == []
+
+
+@pytest.mark.parametrize(
+    ("function", "parameter"), [("priority_aging", "aging"), ("expired_grace", "grace"), ("worker_grace", "grace")]
+)
+@pytest.mark.parametrize(
+    ("span", "sqlstate"), [(None, "23502"), (timedelta(seconds=-1), "WF001"), (timedelta(days=365_251), "WF001")]
+)
+def test_a_span_of_time_that_is_missing_negative_or_absurd_is_refused(
+    pgwf: Leasing, function: str, parameter: str, span: timedelta | None, sqlstate: str
+) -> None:
+    before = pgwf.value(function)
+
+    with refused(sqlstate, f"{parameter} "):
+        pgwf.call(f"set_{function}", **{parameter: span})
+
+    assert pgwf.value(function) == before

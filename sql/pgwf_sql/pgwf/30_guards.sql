@@ -191,3 +191,87 @@ language sql
 stable
 set search_path = pg_catalog, pg_temp
 as $$ select crash_concern_threshold from pgwf.setting where only_row $$;
+
+-- How much waiting a priority level is worth. Locks nothing.
+create or replace function pgwf.priority_aging()
+returns interval
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+as $$ select make_interval(secs => aging_seconds) from pgwf.setting where only_row $$;
+
+-- How long an expired job that nobody waits for stays before it is archived. Locks nothing.
+create or replace function pgwf.expired_grace()
+returns interval
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+as $$ select expired_grace from pgwf.setting where only_row $$;
+
+-- How long a worker without heartbeat stays known. Locks nothing.
+create or replace function pgwf.worker_grace()
+returns interval
+language sql
+stable
+set search_path = pg_catalog, pg_temp
+as $$ select worker_grace from pgwf.setting where only_row $$;
+
+-- Refuses a span of time that is missing, negative or longer than a thousand years; times are added to instants.
+create or replace function pgwf._require_span(p_name text, p_span interval)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_span is null then
+    perform pgwf._refuse('23502', format('%s cannot be null', p_name));
+  elsif extract(epoch from p_span) not between 0 and 31557600000 then
+    perform pgwf._refuse('WF001', format('%s must be between 0 and a thousand years', p_name));
+  end if;
+end
+$$;
+
+-- Set how much waiting a priority level is worth: 0 is first come, first served; a day comes close to strict
+-- priorities. Counts from the next claim on. Locks the settings row until commit. Errors: 23502, WF001.
+create or replace function pgwf.set_priority_aging(p_aging interval)
+returns interval
+language plpgsql
+volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pgwf._require_span('aging', p_aging);
+  update pgwf.setting set aging_seconds = extract(epoch from p_aging);
+  return p_aging;
+end
+$$;
+
+-- Set how long an expired job that nobody waits for stays before a sweep archives it: time for an operator to look.
+-- Locks the settings row until commit. Errors: 23502, WF001.
+create or replace function pgwf.set_expired_grace(p_grace interval)
+returns interval
+language plpgsql
+volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pgwf._require_span('grace', p_grace);
+  update pgwf.setting set expired_grace = p_grace;
+  return p_grace;
+end
+$$;
+
+-- Set how long a worker that sends no heartbeat stays known. Locks the settings row until commit. Errors: 23502,
+-- WF001.
+create or replace function pgwf.set_worker_grace(p_grace interval)
+returns interval
+language plpgsql
+volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pgwf._require_span('grace', p_grace);
+  update pgwf.setting set worker_grace = p_grace;
+  return p_grace;
+end
+$$;

@@ -1,0 +1,1 @@
+select pgwf.expired_grace()

@@ -1,0 +1,1 @@
+select pgwf.priority_aging()

@@ -1,0 +1,1 @@
+select pgwf.set_expired_grace(p_grace => %(grace)s::interval)

@@ -1,0 +1,1 @@
+select pgwf.worker_grace()
