@@ -4,7 +4,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -43,6 +43,9 @@ def worker() -> None:
 @click.argument("references", metavar="MODULE[:ATTRIBUTE]...", nargs=-1, required=True)
 @click.option("--capability", "capabilities", multiple=True, help="What it offers besides its workflows; repeatable.")
 @click.option("--concurrency", type=click.IntRange(1, 10_000), help="Runs it works on at once.")
+@click.option(
+    "--limit", "limits", multiple=True, metavar="CAPABILITY=N", help="What it does for one at once; repeatable."
+)
 @click.option("--name", help="Its name in the worker list (default: host and process).")
 @click.option("--detect", is_flag=True, help="Warn of clocks, randomness and I/O in workflow code; for development.")
 @click.option(
@@ -53,6 +56,7 @@ def run(
     references: tuple[str, ...],
     capabilities: tuple[str, ...],
     concurrency: int | None,
+    limits: tuple[str, ...],
     name: str | None,
     detect: bool,
     log_level: str,
@@ -64,7 +68,7 @@ def run(
     """
     configure_logging(log_level)
     workflows = [workflow for reference in references for workflow in workflows_of(reference)]
-    serve(workflows, capabilities, concurrency=concurrency, name=name, detect=detect)
+    serve(workflows, capabilities, concurrency=concurrency, limits=_parsed(limits), name=name, detect=detect)
 
 
 @worker.command("list")
@@ -129,13 +133,14 @@ def serve(
     capabilities: Sequence[str],
     *,
     concurrency: int | None = None,
+    limits: Mapping[str, int] | None = None,
     name: str | None = None,
     detect: bool = False,
 ) -> None:
     """Run a worker on the session's database until it is told to stop."""
     from pgwf_sdk.worker import Worker
 
-    options: dict[str, Any] = {"concurrency": concurrency, "worker_id": name, "detect": detect}
+    options: dict[str, Any] = {"concurrency": concurrency, "limits": limits, "worker_id": name, "detect": detect}
     worker_ = Worker(
         session().client,
         workflows=list(workflows),
@@ -151,6 +156,17 @@ def serve(
             )
     talk(f"worker {worker_.worker_id} runs {', '.join(sorted(w.name for w in workflows))}; Ctrl-C stops it")
     worker_.run()
+
+
+def _parsed(limits: Sequence[str]) -> dict[str, int]:
+    """`gpu=1` and the like, by capability."""
+    parsed: dict[str, int] = {}
+    for text in limits:
+        capability, _, number = text.rpartition("=")
+        if not capability or not number.isdecimal():
+            raise click.UsageError(f"--limit {text}: expected CAPABILITY=N, such as gpu=1")
+        parsed[capability] = int(number)
+    return parsed
 
 
 def configure_logging(level: str) -> None:

@@ -85,12 +85,14 @@ class CountingFlusher(Flusher):
         super().__init__(*args, **options)
         self._stage = stage
 
-    async def _send(self, items: Sequence[Item], slots: int) -> tuple[list[ItemAnswer], list[Claim]]:
+    async def _send(
+        self, items: Sequence[Item], needs: Sequence[str], slots: int
+    ) -> tuple[list[ItemAnswer], list[Claim]]:
         if not any(item.entries for item in items):
-            return await super()._send(items, slots)
+            return await super()._send(items, needs, slots)
         self._stage.appends.count += 1
         self._end_if("before")
-        answer = await super()._send(items, slots)
+        answer = await super()._send(items, needs, slots)
         self._end_if("after")
         return answer
 
@@ -114,7 +116,7 @@ class VirtualSession(Session):
     linger = timedelta(0)
 
     def __init__(self, settings: Settings, telemetry: Telemetry, stage: Stage) -> None:
-        super().__init__(settings, telemetry)
+        super().__init__(settings, telemetry, needs=stage.needs)
         self._stage = stage
         self._clock = StandingClock(self._loop)
         self._begin_flushing()
@@ -123,10 +125,9 @@ class VirtualSession(Session):
         self._flusher = CountingFlusher(
             self._connect,
             worker_id=self._settings.worker_id,
-            capabilities=self._stage.needs,
+            room=self._room,
             lease=self._settings.lease,
             clock=self._clock,
-            slots=lambda: self._settings.concurrency - len(self._drivers) - len(self._reading),
             claimed=self._claimed,
             stage=self._stage,
         )
@@ -212,7 +213,7 @@ class VirtualSession(Session):
 
     # -- what differs from a worker in production -----------------------------------------------------------------
 
-    def offers(self, need: str) -> bool:
+    def offers(self, need: str, driver: Driver) -> bool:
         self._stage.offer(need)
         return True
 

@@ -42,6 +42,7 @@ from pgwf_sdk.worker._advance import (
 from pgwf_sdk.worker._batch import Batch
 from pgwf_sdk.worker._engine import Engine
 from pgwf_sdk.worker._port import Handle, Port
+from pgwf_sdk.worker._room import Occupant
 from pgwf_sdk.worker._stepping import Stepping
 from pgwf_sdk.worker._steps import StepCommitted, StepRaised, StepReport
 from pgwf_sdk.worker._waits import Draft, Waits, draft
@@ -63,6 +64,7 @@ class Driver:
         self._lapsed = claim.streak > 0
         self.waits = Waits(claim.inbox, deadline=claim.deadline, is_cancelled=_hears_of_cancel(claim.history))
         self._steps = Stepping(claim, port, self)
+        self.occupant = Occupant(claim.current_need, self._steps.count_with_need)
         self._batch = Batch()
         self._in_flight: Batch | None = None
         self._outcome: Outcome | None = None

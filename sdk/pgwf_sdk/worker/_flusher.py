@@ -18,6 +18,7 @@ from pgwf_sdk.worker._advance import Claim, Item, ItemAnswer, answers, parameter
 from pgwf_sdk.worker._clock import DatabaseClock
 from pgwf_sdk.worker._driver import Driver
 from pgwf_sdk.worker._position import Position
+from pgwf_sdk.worker._room import Room
 from pgwf_sql import query
 
 log = logging.getLogger("pgwf_sdk.worker")
@@ -37,6 +38,8 @@ _DOUBLINGS_MAX: Final = 10
 
 _TOO_LARGE = (errors.ProgramLimitExceeded, errors.StatementTooComplex)
 
+_NOTHING: Final[Sequence[str]] = ()
+
 Sent = tuple[Driver, Item]
 
 
@@ -48,18 +51,17 @@ class Flusher:
         connect: Callable[[], Awaitable[AsyncConnection[Any]]],
         *,
         worker_id: str,
-        capabilities: Sequence[str],
+        room: Room,
         lease: timedelta,
         clock: DatabaseClock,
-        slots: Callable[[], int],
         claimed: Callable[[Sequence[Claim]], None],
     ) -> None:
         self._connect = connect
         self._worker_id = worker_id
-        self._capabilities = capabilities  # Looked at with each claim: who made it may have added some.
+        self._room = room
+        self._asked: tuple[str, ...] = ()
         self._lease = lease
         self._clock = clock
-        self._slots = slots
         self._claimed = claimed
         self._connection: AsyncConnection[Any] | None = None
         self._items: deque[Sent] = deque()
@@ -126,15 +128,15 @@ class Flusher:
         batch = self._next_batch()
         if self._is_alone:
             # It may fail again and must not take a claim with it.
-            if await self._attempt(batch, 0) is not None:
+            if await self._attempt(batch, _NOTHING, 0) is not None:
                 self._is_hungry = True
             return
         asking, self._asking = self._asking, []
         # Runs that leave with this call make room for others, which the same call may bring.
-        leaving_count = sum(item.disposition != "keep" for _, item in batch)
-        wants = self._is_claiming and (self._is_hungry or bool(asking) or leaving_count > 0)
-        slots = max(self._slots() + leaving_count, 0) if wants else 0
-        claims = await self._attempt(batch, slots) if batch or slots else []
+        leaving = [driver.occupant for driver, item in batch if item.disposition != "keep"]
+        wants = self._is_claiming and (self._is_hungry or bool(asking) or bool(leaving))
+        needs, slots = self._room.free(leaving) if wants else (_NOTHING, 0)
+        claims = await self._attempt(batch, needs, slots) if batch or slots else []
         if claims is None:
             self._is_hungry = self._is_hungry or wants
         elif wants:
@@ -145,10 +147,10 @@ class Flusher:
             if not future.done():
                 future.set_result(len(claims or ()))
 
-    async def _attempt(self, batch: Sequence[Sent], slots: int) -> list[Claim] | None:
+    async def _attempt(self, batch: Sequence[Sent], needs: Sequence[str], slots: int) -> list[Claim] | None:
         """One call; the claimed runs are on their way when this returns. None: it failed, and is made good later."""
         try:
-            settled, claims = await self._send([item for _, item in batch], slots)
+            settled, claims = await self._send([item for _, item in batch], needs, slots)
         except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
             self._on_busy(batch, error)
         except _TOO_LARGE as error:
@@ -178,14 +180,19 @@ class Flusher:
             payload_bytes += batch[-1][1].payload_bytes
         return batch
 
-    async def _send(self, items: Sequence[Item], slots: int) -> tuple[list[ItemAnswer], list[Claim]]:
+    async def _send(
+        self, items: Sequence[Item], needs: Sequence[str], slots: int
+    ) -> tuple[list[ItemAnswer], list[Claim]]:
         if self._connection is None:
             self._connection = await self._connect()
             self.position = Position()
+        if slots and (asked := tuple(needs)) != self._asked:
+            # What the last claim said about the next one holds for the same needs in the same order.
+            self._asked, self.position = asked, Position()
         values = parameters(
             self._worker_id,
             items,
-            capabilities=self._capabilities,
+            capabilities=needs,
             slots=slots,
             lease=self._lease,
             position=self.position.starts if slots else None,

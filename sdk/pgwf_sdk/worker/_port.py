@@ -26,8 +26,8 @@ class Port(Protocol):
         """The database's time, never ahead of it."""
         ...
 
-    def offers(self, need: str) -> bool:
-        """True when this worker may do what needs `need`."""
+    def offers(self, need: str, driver: Driver) -> bool:
+        """True when this worker may do what needs `need` for that run now."""
         ...
 
     def submit(self, driver: Driver, item: Item) -> None:

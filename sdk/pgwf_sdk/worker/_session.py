@@ -26,6 +26,7 @@ from pgwf_sdk.worker._engine import AsyncEngine, Engine, NoEngine, SyncEngine
 from pgwf_sdk.worker._flusher import Flusher
 from pgwf_sdk.worker._lines import Lines
 from pgwf_sdk.worker._port import Handle
+from pgwf_sdk.worker._room import Occupant, Room
 from pgwf_sdk.worker._settings import Settings
 from pgwf_sdk.worker._sleeper import Sleeper
 from pgwf_sdk.worker._steps import StepAttempt
@@ -36,7 +37,6 @@ from pgwf_sql.database import AsyncDatabase, Database, Row, Statement
 log = logging.getLogger("pgwf_sdk.worker")
 
 _HISTORY_PAGE: Final = 10_000
-_UNKNOWN_SECONDS_MAX: Final = 60.0
 _UNREAD_DELAY: Final = timedelta(seconds=1)
 _CANCEL_SECONDS: Final = 1.0
 _CLOSE_SECONDS_MAX: Final = 5.0  # A worker that is told to stop does not wait for a database that is gone.
@@ -47,7 +47,7 @@ class Session:
 
     linger: timedelta = timedelta(seconds=1)
 
-    def __init__(self, settings: Settings, telemetry: Telemetry) -> None:
+    def __init__(self, settings: Settings, telemetry: Telemetry, *, needs: Sequence[str] | None = None) -> None:
         self._settings = settings
         self._telemetry = telemetry
         self._loop = asyncio.get_running_loop()
@@ -56,7 +56,6 @@ class Session:
         self._held: dict[int, Driver] = {}
         self._reading: dict[int, Claim] = {}
         self._held_lock = threading.Lock()
-        self._unknown_counts: dict[str, int] = {}
         self._drained = asyncio.Event()
         self._stopping = asyncio.Event()
         self._stops_count = 0
@@ -78,16 +77,27 @@ class Session:
             worker_id=settings.worker_id,
             lease=settings.lease,
         )
+        self._room = Room(
+            settings.capabilities if needs is None else needs,
+            concurrency=settings.concurrency,
+            limits=settings.limits,
+            build=settings.build,
+            occupied_count=lambda: len(self._drivers) + len(self._reading),
+            occupants=lambda: [
+                *(driver.occupant for driver in self._drivers.values()),
+                *(Occupant(claim.current_need) for claim in self._reading.values()),
+            ],
+        )
         self._lines = Lines(self._database, build=settings.build, spawn=self._spawn)
         self._flusher = Flusher(
             self._connect,
             worker_id=settings.worker_id,
-            capabilities=settings.capabilities,
+            room=self._room,
             lease=settings.lease,
             clock=self._clock,
-            slots=lambda: settings.concurrency - len(self._drivers) - len(self._reading),
             claimed=self._claimed,
         )
+        self._room.changed = self._flusher.hunger
         self._tender = Tender(
             Database(_named(settings.dsn, "pgwf worker tender"), translate=_as_is),
             worker_id=settings.worker_id,
@@ -131,6 +141,7 @@ class Session:
             # What cannot be sent by now is lost with this worker, as if it had been killed: leases run out.
             await asyncio.wait({flushing, sleeping}, timeout=_CLOSE_SECONDS_MAX)
             await _end(flushing, sleeping)
+            self._room.close()
             await asyncio.to_thread(self._tender.stop)
             await self._database.close()
             await self._transactions.close()
@@ -278,13 +289,12 @@ class Session:
 
     def _return_unknown(self, claim: Claim) -> None:
         """A run this worker was handed by a shared need, of a workflow it does not know."""
-        count = self._unknown_counts[claim.workflow] = self._unknown_counts.get(claim.workflow, 0) + 1
-        pause = timedelta(seconds=min(2.0 ** (count - 1), _UNKNOWN_SECONDS_MAX))
+        pause = self._room.turn_away(claim.n, claim.current_need)
         note = (
             f"worker {self._settings.worker_id} does not know workflow {claim.workflow!r}; deploy a worker that offers"
             f" {claim.need!r} and knows it"
         )
-        log.error("run %s: given back for %s: %s", claim.run_id, pause, note)
+        log.error("run %s: given back, for somebody else to take within %s: %s", claim.run_id, pause, note)
         self._return(claim, delay=pause, note=note)
 
     def _return(self, claim: Claim, *, delay: timedelta = timedelta(0), note: str | None = None) -> None:
@@ -302,8 +312,8 @@ class Session:
     def now(self) -> datetime:
         return self._clock.now()
 
-    def offers(self, need: str) -> bool:
-        return need in self._settings.capabilities
+    def offers(self, need: str, driver: Driver) -> bool:
+        return self._room.offers(need, driver.occupant)
 
     def submit(self, driver: Driver, item: Item) -> None:
         if item.disposition == "park":
@@ -329,7 +339,7 @@ class Session:
             threads=self._step_pool,
             transactions=self._transactions,
             last_heartbeat=last_heartbeat,
-            report=driver.step_reported,
+            report=self._room.watched(command.step.need, driver.step_reported),
         )
 
     def code_numbers(self, codes: set[tuple[str, int]], then: Callable[[], None]) -> dict[tuple[str, int], int] | None:

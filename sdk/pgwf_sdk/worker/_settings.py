@@ -1,7 +1,7 @@
 """What a worker is told when it is made, checked once."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
@@ -40,11 +40,19 @@ class Settings:
     build: str
     listen_dsn: str | None = None
     detects: bool = False
+    limits: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __post_init__(self) -> None:
-        for name, count in (("concurrency", self.concurrency), ("step_threads", self.step_threads)):
+        limits = {f"the limit of {need!r}": count for need, count in self.limits.items()}
+        for name, count in {"concurrency": self.concurrency, "step_threads": self.step_threads, **limits}.items():
             if count < 1:
                 raise DefinitionError(f"Worker: {name} is {count}; expected 1 or more")
+        for need in self.limits:
+            if need not in self.capabilities:
+                raise DefinitionError(
+                    f"Worker: there is a limit for {need!r}, which it does not offer; expected one of"
+                    f" {', '.join(map(repr, self.capabilities))}"
+                )
         for name, duration, least in (
             ("lease", self.lease, timedelta(seconds=1)),
             ("poll", self.poll, timedelta(milliseconds=50)),

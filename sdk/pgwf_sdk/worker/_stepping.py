@@ -70,11 +70,15 @@ class Stepping:
         first = min(self._hops.values(), key=lambda command: (command.id.scope, command.id.call), default=None)
         return None if first is None else self._need_of(first)
 
+    def count_with_need(self, need: str) -> int:
+        """How many of the steps that run or are about to have this need."""
+        under_way = [*(attempt.command for attempt in self._running.values()), *self._beginning.values()]
+        return sum(command.step.need == need for command in under_way)
+
     def take(self, command: RunStep, batch: Batch) -> None:
         """The code waits for this step."""
         key = command.id.key
-        need = self._need_of(command)
-        if need is not None and not self._port.offers(need):
+        if self._is_elsewhere(command):
             self._hops[key] = command
         elif key in self._begun:
             interrupted = StepInterruptedError(
@@ -98,7 +102,11 @@ class Stepping:
     def start_due(self, now: datetime) -> None:
         """Begin the attempts whose time has come."""
         for key in [key for key, retry in self._retries.items() if retry.next_at <= now]:
-            self._start(self._retries.pop(key).command)
+            command = self._retries.pop(key).command
+            if self._is_elsewhere(command):  # Its place was taken while it paused.
+                self._hops[key] = command
+            else:
+                self._start(command)
 
     def reported(self, call: CallId, number: int, report: StepNews, batch: Batch, *, may_retry: bool) -> RunStep | None:
         """An attempt reported. The step, if that ended it; None if it goes on or nobody waits for it any more."""
@@ -171,6 +179,11 @@ class Stepping:
         """Tell the steps that run that their worker stops soon."""
         for attempt in self._running.values():
             attempt.context.draining = True
+
+    def _is_elsewhere(self, command: RunStep) -> bool:
+        """Whether another worker is to execute the step: one that offers its need, or has room for it."""
+        need = self._need_of(command)
+        return need is not None and not self._port.offers(need, self._driver)
 
     def _need_of(self, command: RunStep) -> str | None:
         need = command.step.need

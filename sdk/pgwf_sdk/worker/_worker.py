@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -19,12 +19,13 @@ class Worker:
     """Works on runs until it is told to stop; one process may have several.
 
     It knows `workflows`, and offers their names and `capabilities`: it is handed runs that need one of these, and steps
-    with such a `need`. `concurrency` bounds the runs it works on at a time (runs that wait are in no worker), and
-    `step_threads` the plain steps. A run whose worker is silent for `lease` is taken over by another. `build` names
-    this version of the code; runs pinned to a build only go to workers of it. `detect` is for development: where a
-    workflow's code reads a clock, draws at random, or uses files and sockets, a DeterminismWarning stands at its line;
-    that code is slower. DefinitionError: names that clash, a capability that belongs to people, or a bound that makes
-    no sense.
+    with such a `need`. `concurrency` bounds the runs it works on at a time (runs that wait are in no worker), `limits`
+    what it does for a capability (`{"gpu": 1}`: one step with that need at a time; the next goes to another worker, or
+    waits for this one without holding any place), and `step_threads` the plain steps. A run whose worker is silent for
+    `lease` is taken over by another. `build` names this version of the code; runs pinned to a build only go to workers
+    of it. `detect` is for development: where a workflow's code reads a clock, draws at random, or uses files and
+    sockets, a DeterminismWarning stands at its line; that code is slower. DefinitionError: names that clash, a
+    capability that belongs to people, or a bound that makes no sense.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Worker:
         workflows: Iterable[Workflow[..., Any]],
         capabilities: Iterable[str] = (),
         concurrency: int = CONCURRENCY,
+        limits: Mapping[str, int] | None = None,
         step_threads: int = STEP_THREADS,
         lease: timedelta = LEASE,
         poll: timedelta = POLL,
@@ -50,6 +52,7 @@ class Worker:
             workflows=known,
             capabilities=offered(known, capabilities, build),
             concurrency=concurrency,
+            limits=dict(limits or {}),
             step_threads=step_threads,
             lease=lease,
             poll=poll,

@@ -72,7 +72,7 @@ class StillPort:
     def now(self) -> datetime:
         return NOW
 
-    def offers(self, need: str) -> bool:
+    def offers(self, need: str, _driver: Driver) -> bool:
         return need == "asking"
 
     def submit(self, driver: Driver, item: Item) -> None:
