@@ -34,6 +34,8 @@ _COMMANDS = MappingProxyType(
         "retry": ("Run failed runs again from where they failed.", "_again"),
         "fork": ("Start a new run with what another one had recorded up to some entry.", "_again"),
         "lint": ("Look in code for what a replay would not bear.", "_lint"),
+        "replay": ("Before a deploy: replay recorded runs by the new code.", "_replay"),
+        "export": ("Write the whole journal of a run as a JSON document.", "_replay"),
         "human": ("See, claim and decide the questions runs put to people.", "_human"),
         "version": ("Print the version.", "_version"),
     }

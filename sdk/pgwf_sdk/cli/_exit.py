@@ -15,6 +15,7 @@ class ExitCode(IntEnum):
     INVALID_INPUT = 6
     TIMED_OUT = 7
     UNHEALTHY = 8
+    DIFFERENT = 9
     RUN_FAILED = 10
     RUN_CANCELLED = 11
     INTERRUPTED = 130

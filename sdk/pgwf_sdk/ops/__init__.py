@@ -26,6 +26,7 @@ from pgwf_sdk.ops._queries import (
     unoffered_need,
     why_not_running,
 )
+from pgwf_sdk.ops._replays import Check, Difference, check_runs, difference, recorded_run
 from pgwf_sdk.ops._rows import (
     FINAL_STATUSES,
     STATUSES,
@@ -56,8 +57,10 @@ __all__ = [
     "STATUSES",
     "Activation",
     "Attempt",
+    "Check",
     "DecisionError",
     "DecisionForm",
+    "Difference",
     "Ending",
     "Facts",
     "Failure",
@@ -82,8 +85,10 @@ __all__ = [
     "Variant",
     "WorkerSummary",
     "build_timeline",
+    "check_runs",
     "count_words",
     "decide_json",
+    "difference",
     "drain_worker",
     "duration_words",
     "failure_of",
@@ -101,6 +106,7 @@ __all__ = [
     "parse_filter",
     "pause_need",
     "read_journal",
+    "recorded_run",
     "resume_need",
     "scale_of",
     "short_duration_words",

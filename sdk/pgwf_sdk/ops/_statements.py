@@ -5,6 +5,7 @@ them.
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from pgwf_journal import Entry, Kind, Phase
 from pgwf_sdk.ops._filters import RunFilter
 from pgwf_sdk.ops._rows import (
     Activation,
@@ -20,6 +21,7 @@ from pgwf_sdk.ops._rows import (
 )
 from pgwf_sdk.ops._source import read_all, read_first
 from pgwf_sdk.ops._why import COUNT_MAX, Circumstances
+from pgwf_sdk.replay import Source
 from pgwf_sql.database import Row, Statement, read_value
 
 PAGE_ROWS_MAX = 1000
@@ -161,6 +163,26 @@ def workers_statement(*, limit: int) -> Statement[tuple[WorkerSummary, ...]]:
     """Workers, the one heard of last on top."""
     parameters = {"limit": _limit(limit), "live_seconds": WORKER_LIVE_SECONDS}
     return Statement("ops_workers", parameters, read_all(WorkerSummary), is_repeatable=True)
+
+
+def history_statement(run_id: str, *, after_seq: int, limit: int) -> Statement[list[Entry]]:
+    """Entries of a run after `after_seq`, in order, as a replay takes them."""
+
+    def entry(row: Row) -> Entry:
+        kind, phase = Kind(row.pop("kind")), Phase(row.pop("phase"))
+        return Entry(kind=kind, phase=phase, **row)
+
+    parameters = {"run_id": run_id, "after_seq": after_seq, "limit": limit}
+    return Statement("sdk_history", parameters, lambda rows: [entry(row) for row in rows], is_repeatable=True)
+
+
+def sources_statement(n: int, seqs: Sequence[int]) -> Statement[dict[int, Source]]:
+    """Where in the code entries of run number `n` were recorded, by their numbers; without those not known."""
+
+    def read(rows: Sequence[Row]) -> dict[int, Source]:
+        return {row["seq"]: Source(row["build"], row["file"], row["line"]) for row in rows}
+
+    return Statement("journal_sources", {"n": n, "seqs": list(seqs)}, read, is_repeatable=True)
 
 
 def now_statement() -> Statement[datetime]:

@@ -26,8 +26,9 @@ from pgwf_sdk.replay._commands import (
 )
 from pgwf_sdk.replay._context import Child, Context
 from pgwf_sdk.replay._human import Decision, HumanRequest, Vote
-from pgwf_sdk.replay._report import Source, seqs_of, with_sources
+from pgwf_sdk.replay._report import Source, report_without_place, seqs_of, with_sources
 from pgwf_sdk.replay._sync import SyncActivation
+from pgwf_sdk.replay._trial import RecordedRun, Trial, try_replay
 
 __all__ = [
     "Abandon",
@@ -48,6 +49,7 @@ __all__ = [
     "OpenHuman",
     "Outcome",
     "RecordValue",
+    "RecordedRun",
     "RunInfo",
     "RunStep",
     "Source",
@@ -55,7 +57,10 @@ __all__ = [
     "StartTimer",
     "Suspended",
     "SyncActivation",
+    "Trial",
     "Vote",
+    "report_without_place",
     "seqs_of",
+    "try_replay",
     "with_sources",
 ]

@@ -46,7 +46,7 @@ class AsyncActivation:
             time=self._seconds,
             set_timer=self._set_timer,
             drop_timer=self._drop_timer,
-            is_quiet=lambda: self._machine.history.is_replaying,
+            is_quiet=lambda: self._machine.is_silent,
         )
         self._machine.stands_at = self._loop.stands_at
 

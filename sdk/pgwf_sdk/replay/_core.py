@@ -56,7 +56,7 @@ class RunLog(logging.LoggerAdapter[logging.Logger]):
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - logging's name
         machine = self._machine
-        return not (machine.history.is_replaying or machine.is_latched) and super().isEnabledFor(level)
+        return not (machine.is_silent or machine.is_latched) and super().isEnabledFor(level)
 
 
 class ContextCore(ABC):
@@ -232,7 +232,7 @@ class ContextCore(ABC):
         step = None if named == "<lambda>" else self._as_step(fn)
         name = "side_effect" if step is None else step.name
         call = ValueCall(self._scope, name, codec_for(None) if step is None else step.codec)
-        if self._machine.open(call):
+        if self._machine.open(call) and not self._machine.run.is_trial:
             try:
                 value = fn(*args, **kwargs)
             except Exception as error:  # noqa: BLE001 - recorded, and raised in the workflow from the record

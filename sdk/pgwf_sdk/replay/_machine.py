@@ -253,6 +253,11 @@ class Machine:
         self.blocked = Blocked(_mismatch.stalled(self))
 
     @property
+    def is_silent(self) -> bool:
+        """True while what the code says was said before, or is not to be said at all."""
+        return self.history.is_replaying or self.run.is_trial
+
+    @property
     def is_waiting(self) -> bool:
         """True while some call is open, so that an entry may yet come."""
         for scope in self._scopes.values():  # noqa: SIM110 - a loop costs a third of `any`, and this is asked at every step

@@ -10,7 +10,7 @@ from pgwf_journal import key_of
 from pgwf_sdk._errors import RunCancelled
 from pgwf_sdk._serial import codec_for
 from pgwf_sdk.replay._places import line_of_error, line_of_function
-from pgwf_sdk.replay._report import finished, fixes_for
+from pgwf_sdk.replay._report import DOCS, finished, fixes_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 MATCHED_SHOWN: Final = 5
 NEXT_SHOWN: Final = 3
 WAITING_SHOWN: Final = 5
-DOCS: Final = "docs/sdk-guide.md#determinism"
 
 no_codec: Final = codec_for(None)
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Source", "finished", "fixes_for", "seqs_of", "with_sources"]
+__all__ = ["Source", "finished", "fixes_for", "report_without_place", "seqs_of", "with_sources"]
+
+DOCS: Final = "docs/sdk-guide.md#determinism"
 
 _HOW_CALLED: Final = {
     "step": "ctx.step({name}, …)",
@@ -51,6 +53,33 @@ def with_sources(report: dict[str, Any], sources: Mapping[int, Source], *, build
     return finished(filled)
 
 
+def report_without_place(
+    found: str, *, run_id: str, workflow: str, hint: str, detail: str, fixes: list[str]
+) -> dict[str, Any]:
+    """Return a report on a run as a whole."""
+    return finished(
+        {
+            "class": found,
+            "run_id": run_id,
+            "workflow": workflow,
+            "build": None,
+            "scope": "/",
+            "position": 0,
+            "expected": None,
+            "actual": None,
+            "waiting": [],
+            "stands_at": [],
+            "ended_at": None,
+            "last_matched": [],
+            "next_recorded": [],
+            "hint": hint,
+            "detail": detail,
+            "fixes": fixes,
+            "docs": DOCS,
+        }
+    )
+
+
 def seqs_of(report: dict[str, Any]) -> list[int]:
     """The numbers of the entries that a report shows."""
     shown = [*report["last_matched"], *report["next_recorded"]]
@@ -72,11 +101,6 @@ def fixes_for(
         return [
             "await only what a ctx call returned, or tasks that do; move other waiting (network, threads, queues) into"
             " a step, deploy, and resume the run"
-        ]
-    if found == "too_long":
-        return [
-            "let the workflow end this run and go on in a new one: ctx.continue_as_new(…) with what it still needs",
-            "or raise the worker's journal limits, and resume the run",
         ]
     fixes = [] if expected is None else _guards(found, expected, actual, is_awaited=is_awaited)
     fixes.append("or deploy the code this run was started with, and resume the run")

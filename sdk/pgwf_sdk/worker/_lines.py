@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import psycopg
 
+from pgwf_sdk.ops._statements import sources_statement
 from pgwf_sdk.replay import Source, seqs_of, with_sources
 from pgwf_sql.database import AsyncDatabase, Row, Statement
 
@@ -23,13 +24,6 @@ def _numbers(build: str, lines: Sequence[Line]) -> Statement[dict[Line, int]]:
 
     parameters = {"build": build, "files": [file for file, _ in lines], "lines": [line for _, line in lines]}
     return Statement("journal_code_numbers", parameters, read, is_repeatable=True)
-
-
-def _sources(n: int, seqs: Sequence[int]) -> Statement[dict[int, Source]]:
-    def read(rows: Sequence[Row]) -> dict[int, Source]:
-        return {row["seq"]: Source(row["build"], row["file"], row["line"]) for row in rows}
-
-    return Statement("journal_sources", {"n": n, "seqs": list(seqs)}, read, is_repeatable=True)
 
 
 class Lines:
@@ -63,7 +57,7 @@ class Lines:
     async def _explain(self, n: int, report: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
         sources: dict[int, Source] = {}
         try:
-            sources = await self._database.run(_sources(n, seqs_of(report)))
+            sources = await self._database.run(sources_statement(n, seqs_of(report)))
         except psycopg.Error as error:
             log.warning("run %s: where its journal was recorded cannot be read: %s", report["run_id"], error)
         then(with_sources(report, sources, build=self._build))

@@ -14,9 +14,9 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.conninfo import make_conninfo
 
-from pgwf_journal import Entry, Kind, Phase
 from pgwf_sdk._definition import Workflow
 from pgwf_sdk._telemetry import Telemetry
+from pgwf_sdk.ops._statements import history_statement
 from pgwf_sdk.replay import AsyncActivation, RunInfo, RunStep, SyncActivation
 from pgwf_sdk.worker._advance import Claim, Item
 from pgwf_sdk.worker._clock import DatabaseClock
@@ -32,7 +32,7 @@ from pgwf_sdk.worker._sleeper import Sleeper
 from pgwf_sdk.worker._steps import StepAttempt
 from pgwf_sdk.worker._tender import Held, Kept, Tender
 from pgwf_sdk.worker._transactions import Transactions
-from pgwf_sql.database import AsyncDatabase, Database, Row, Statement
+from pgwf_sql.database import AsyncDatabase, Database
 
 log = logging.getLogger("pgwf_sdk.worker")
 
@@ -276,7 +276,9 @@ class Session:
         error: psycopg.Error | None = None
         try:
             while len(history) < claim.head and not self._stopping.is_set():
-                history += await self._database.run(_history(claim.run_id, len(history)))
+                history += await self._database.run(
+                    history_statement(claim.run_id, after_seq=len(history), limit=_HISTORY_PAGE)
+                )
         except psycopg.Error as fault:
             log.warning("run %s: its journal could not be read to its end: %s", claim.run_id, fault)
             error = fault
@@ -368,19 +370,6 @@ async def _end(*tasks: asyncio.Task[None]) -> None:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=_CANCEL_SECONDS)
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _history(run_id: str, after_seq: int) -> Statement[list[Entry]]:
-    def entry(row: Row) -> Entry:
-        kind, phase = Kind(row.pop("kind")), Phase(row.pop("phase"))
-        return Entry(kind=kind, phase=phase, **row)
-
-    return Statement(
-        "sdk_history",
-        {"run_id": run_id, "after_seq": after_seq, "limit": _HISTORY_PAGE},
-        lambda rows: [entry(row) for row in rows],
-        is_repeatable=True,
-    )
 
 
 def _named(dsn: str, application: str) -> str:

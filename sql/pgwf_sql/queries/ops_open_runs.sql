@@ -1,0 +1,12 @@
+select
+  r.n,
+  r.run_id,
+  r.workflow,
+  r.seed,
+  r.flags
+from pgwf.job j
+join pgwf_sdk.run r on r.n = j.n
+where r.workflow = any (%(workflows)s::text[])
+  and (%(before)s::bigint is null or j.n < %(before)s::bigint)
+order by j.n desc
+limit %(limit)s::int

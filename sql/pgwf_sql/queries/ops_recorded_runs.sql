@@ -1,0 +1,11 @@
+select
+  r.n,
+  r.run_id,
+  r.workflow,
+  r.seed,
+  r.flags
+from pgwf_sdk.run r
+where r.workflow = any (%(workflows)s::text[])
+  and (%(before)s::bigint is null or r.n < %(before)s::bigint)
+order by r.n desc
+limit %(limit)s::int

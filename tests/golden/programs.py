@@ -1,0 +1,174 @@
+"""The workflows whose journals are kept in this folder, one a feature of a journal. They are never changed.
+
+A feature that changes what its journal means gets a new workflow and a new journal; the old ones stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from msgspec import Struct
+
+from pgwf_sdk import (
+    AsyncContext,
+    ChildFailedError,
+    Context,
+    RetryPolicy,
+    RunCancelled,
+    WaitTimeoutError,
+    Workflow,
+    step,
+    workflow,
+)
+
+SHORT = timedelta(milliseconds=10)
+PAST = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Parcel(Struct):
+    code: str
+    grams: Decimal
+    tags: tuple[str, ...] = ()
+
+
+@step
+def pack(code: str, grams: int) -> Parcel:
+    return Parcel(code, Decimal(grams) / 8, ("packed",))
+
+
+@step
+async def label(parcel: Parcel) -> str:
+    return f"{parcel.code}:{parcel.grams}"
+
+
+@step(retry=RetryPolicy(max_attempts=1))
+def refuse(reason: str) -> int:
+    raise LookupError(reason)
+
+
+@workflow(name="golden.steps")
+def steps(ctx: Context) -> list[Any]:
+    parcels = [ctx.step(pack, code, 100 * number) for number, code in enumerate(("a", "b"))]
+    return [*(ctx.step(label, parcel) for parcel in parcels), ctx.step(len, parcels)]
+
+
+@workflow(name="golden.values")
+def values(ctx: Context) -> list[Any]:
+    ctx.set_attribute("stage", "begun")
+    size = ctx.side_effect(len, "abc")
+    way = "new" if ctx.patched("way") else "old"
+    number = ctx.random.randrange(1_000_000)
+    ctx.step(label, Parcel("v", Decimal(1)))
+    ctx.set_attribute("stage", "done")
+    return [size, way, number, str(ctx.uuid4()), (ctx.now() - PAST).total_seconds() > 0]
+
+
+@workflow(name="golden.timers")
+def timers(ctx: Context) -> str:
+    ctx.sleep(SHORT)
+    ctx.sleep_until(PAST)
+    ctx.sleep(timedelta(0))
+    return "slept"
+
+
+@workflow(name="golden.asyncio")
+async def asyncio_timers(ctx: AsyncContext) -> list[str]:
+    await asyncio.sleep(0.01)
+    parcels = [Parcel("x", Decimal(1)), Parcel("y", Decimal(2))]
+    first, second = await asyncio.gather(*(ctx.step(label, parcel) for parcel in parcels))
+    try:
+        async with asyncio.timeout(0.01):
+            await ctx.wait_signal("never", str)
+    except TimeoutError:
+        return [first, second, "timeout"]
+    return [first, second]
+
+
+@workflow(name="golden.signals")
+def signals(ctx: Context) -> list[Any]:
+    got: list[Any] = [ctx.wait_signal("parcel", Parcel), ctx.wait_signal("parcel", Parcel)]
+    try:
+        ctx.wait_signal("never", str, timeout=SHORT)
+    except WaitTimeoutError as error:
+        got.append(error.name)
+    return got
+
+
+@workflow(name="golden.child")
+def child(ctx: Context, number: int) -> int:
+    if number < 0:
+        ctx.step(refuse, f"{number} is negative")
+    return number * number
+
+
+@workflow(name="golden.children")
+def children(ctx: Context) -> list[Any]:
+    handle = ctx.spawn(child(3))
+    called = ctx.call(child(4))
+    try:
+        ctx.call(child(-1))
+    except ChildFailedError as error:
+        return [called, handle.result(), error.status, str(error.__cause__)]
+    return []
+
+
+@workflow(name="golden.parallel")
+def parallel(ctx: Context) -> list[Any]:
+    def waits(ctx: Context) -> str:
+        ctx.sleep(SHORT)
+        return ctx.step(label, Parcel("p", Decimal(3)))
+
+    one, two = ctx.parallel(waits, lambda ctx: ctx.step(pack, "q", 8))
+    try:
+        ctx.parallel(lambda ctx: ctx.step(refuse, "branch"), lambda ctx: ctx.wait_signal("never", str))
+    except LookupError as error:
+        return [one, two, str(error)]
+    return []
+
+
+@workflow(name="golden.map")
+def mapped(ctx: Context) -> list[Any]:
+    def each(ctx: Context, number: int) -> str:
+        parcel = ctx.step(pack, f"m{number}", number)
+        return ctx.step(label, parcel)
+
+    return [
+        ctx.map(label, [Parcel("s", Decimal(number)) for number in range(3)], max_concurrency=2),
+        ctx.map(child, [1, 2, 3]),
+        ctx.map(each, [1, 2, 3], max_concurrency=2),
+    ]
+
+
+@workflow(name="golden.human")
+def human(ctx: Context) -> list[Any]:
+    decided = ctx.human("release", {"code": "a"}, Parcel | str, need="human.golden", title="Release it?")
+    expired = ctx.human("late", "b", str, need="human.golden", expires=SHORT, on_expire="nobody")
+    return [decided.value, decided.by, expired.value, expired.timed_out]
+
+
+@workflow(name="golden.cancel")
+def cancel(ctx: Context) -> str:
+    ctx.step(label, Parcel("c", Decimal(1)))
+    try:
+        ctx.sleep(timedelta(days=1))
+    except RunCancelled as request:
+        ctx.step(label, Parcel(f"undone for {request.by}", Decimal(0)))
+        raise
+    return "slept"
+
+
+@workflow(name="golden.failure")
+def failure(ctx: Context) -> int:
+    try:
+        ctx.step(refuse, "caught")
+    except LookupError:
+        ctx.step(label, Parcel("f", Decimal(1)))
+    return ctx.step(refuse, "for good")
+
+
+WORKFLOWS: list[Workflow[..., Any]] = [
+    steps, values, timers, asyncio_timers, signals, child, children, parallel, mapped, human, cancel, failure,
+]  # fmt: skip

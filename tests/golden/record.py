@@ -1,0 +1,81 @@
+"""Records the journals of this folder: `python -m tests.golden.record DSN [WORKFLOW]…`, on a database with the schema.
+
+Journals that are there already are left alone: they are what runs of earlier versions have recorded.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pgwf_sdk import Client, Worker, ops
+from tests.golden.programs import WORKFLOWS, Parcel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pgwf_sdk import Run, Workflow
+
+ROOT = Path(__file__).parents[2]
+JOURNALS = Path(__file__).parent / "journals"
+SECONDS_MAX = 60.0
+LOOK_SECONDS = 0.05
+
+
+def record(dsn: str, names: Sequence[str]) -> None:
+    with Client(dsn, name="golden") as client:
+        worker = Worker(client, workflows=WORKFLOWS, worker_id="golden", build="first")
+        working = threading.Thread(target=worker.run, daemon=True)
+        working.start()
+        for workflow in WORKFLOWS:
+            file = JOURNALS / f"{workflow.name}.json"
+            if not file.exists() and (not names or workflow.name in names):
+                run = client.start(_call(workflow), run_id=workflow.name)
+                _accompany(client, run)
+                _until_over(run)
+                document = ops.recorded_run(client, run.run_id).to_json()
+                file.write_bytes(document.replace(f"{ROOT}/".encode(), b""))
+                sys.stdout.write(f"{file.name}\n")
+        worker.stop()
+        working.join()
+
+
+def _call(workflow: Workflow[..., Any]) -> Any:
+    return workflow(5) if workflow.name == "golden.child" else workflow()
+
+
+def _accompany(client: Client, run: Run[Any]) -> None:
+    """Do what the run needs from outside."""
+    match run.run_id:
+        case "golden.signals":
+            for number in (1, 2):
+                run.signal("parcel", {"code": f"s{number}", "grams": "1.5"})
+        case "golden.human":
+            _until(lambda: client.human.list(need="human.golden"), run.run_id)
+            (task,) = client.human.list(need="human.golden")
+            client.human.decide(task.task_id, Parcel("h", Decimal(2)), by="ann")
+        case "golden.cancel":
+            _until(lambda: run.status() == "waiting", run.run_id)
+            run.cancel(reason="changed her mind", by="ann")
+        case _:
+            pass
+
+
+def _until_over(run: Run[Any]) -> None:
+    _until(lambda: run.details().is_final, run.run_id)
+
+
+def _until(condition: Callable[[], Any], what: str) -> None:
+    end = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < end, f"{what} did not get there"
+        time.sleep(LOOK_SECONDS)
+
+
+if __name__ == "__main__":
+    JOURNALS.mkdir(exist_ok=True)
+    record(sys.argv[1], sys.argv[2:])
