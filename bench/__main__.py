@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
 import sys
 import time
 from datetime import UTC, datetime
@@ -46,6 +47,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Measure, and write what was found; what was measured before an interrupt is written too."""
     options = parse(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the server is stopped and its data removed
     subjects = Subjects.chosen(options.peers, pgmq_path=options.pgmq, upstream_path=options.pgwf_upstream)
     plan = PLANS[options.plan]
     only = [word for word in options.only.split(",") if word]

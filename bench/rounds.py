@@ -40,6 +40,8 @@ class Cell:
 
     title: str
     subjects: Mapping[str, Callable[[], Sample]]
+    rounds_max: int | None = None
+    """For what hardly differs from round to round, such as counts."""
 
 
 @dataclass
@@ -77,7 +79,7 @@ def measure(cell: Cell, *, rounds: int, probe: Probe) -> Measured:
     """Ask each subject once a round. One that fails is left out from then on, and the reason noted."""
     measured = Measured(cell.title, {name: [] for name in cell.subjects})
     started = time.monotonic()
-    for _ in range(rounds):
+    for _ in range(min(rounds, cell.rounds_max or rounds)):
         measured.commits_per_second.append(probe.commits_per_second())
         measured.load.append(os.getloadavg()[0])
         for name, sample in cell.subjects.items():

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
+from bench.engines import pgwf as pgwf_engine
 from bench.queues import pgmq, pgwf, upstream
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bench.engines._engine import EngineSystem
     from bench.queues._queue import QueueSystem
 
 PACKAGES = {
@@ -27,6 +29,8 @@ class Subjects:
     """The systems of a run."""
 
     queues: list[QueueSystem]
+    engines: list[EngineSystem]
+    """pgwf first."""
     peers: list[str]
     """Those of `PACKAGES` to measure."""
 
@@ -38,7 +42,11 @@ class Subjects:
             queues += pgmq.systems(pgmq_path)
         if upstream_path is not None:
             queues += upstream.systems(upstream_path)
-        return cls(queues, _peers(names))
+        peers = _peers(names)
+        engines = pgwf_engine.systems()
+        for peer in peers:
+            engines += import_module(f"bench.engines.{peer}").systems()
+        return cls(queues, engines, peers)
 
     def two_call_queues(self) -> list[QueueSystem]:
         """Without the forms that complete and claim in one call."""

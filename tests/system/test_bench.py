@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import psycopg
 import pytest
 
-from bench import queue_cells, report
+from bench import engine_cells, history, queue_cells, report
+from bench.engines import pgwf as pgwf_engine
+from bench.engines._engine import EngineSystem, Order, noted
+from bench.processes import workers
 from bench.queues import pgwf
 from bench.queues._queue import open_connection
 from bench.rounds import JOBS, SERVER_CPU, Cell, Measured, measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from bench.queues._queue import Queue
     from bench.rounds import Sample
@@ -127,3 +132,39 @@ def test_meter_knows_the_server_process_of_its_connection(connection: psycopg.Co
     sample = meter.sample(1)
 
     assert sample.get(SERVER_CPU, 1.0) > 0
+
+
+@pytest.mark.parametrize("system", pgwf_engine.systems(), ids=lambda system: system.name)
+def test_worker_processes_work_off_every_run_and_note_what_was_ordered(
+    system: EngineSystem, dsn: str, db: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        bench = engine_cells.EngineBench(system, dsn, tmp_path, stack)
+        notes = bench.notes()
+        with workers(system, dsn, log=bench.log, count=1) as made:
+            bench.engine.start(3, Order(count=2, notes=str(notes)))
+            made[0].go()
+            bench.wait_finished(3)
+            signals = bench.notes()
+            bench.engine.start(1, order := Order("signals", 2, str(signals)))
+            for _ in range(2):
+                bench.engine.send(order)
+            bench.wait_finished(1)
+            bench.engine.start(1, Order("children", 4))
+            bench.wait_finished(5)
+
+    assert [len(times) for times in noted(notes)] == [4, 4, 4]
+    assert len(noted(signals)) == 2
+    assert db.execute("select status, count(*) from pgwf_sdk.runs group by status").fetchall() == [("completed", 9)]
+
+
+def test_a_written_past_looks_like_one_that_was_lived(db: psycopg.Connection[Any]) -> None:
+    history.write_finished(db, 3)
+    history.write_waiting(db, 2)
+
+    statuses = db.execute("select status, count(*) from pgwf_sdk.runs group by status order by status").fetchall()
+
+    assert statuses == [("completed", 3), ("waiting", 2)]
+    assert db.execute("select count(*) from pgwf_journal.entries where journal_id like 'past-%'").fetchone() == (10,)
+    assert not db.execute("select * from pgwf.check()").fetchall()
+    assert not db.execute("select * from pgwf.overdue()").fetchall()

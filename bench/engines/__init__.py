@@ -1,0 +1,1 @@
+"""Systems that execute work in worker processes: durable workflows, or plain jobs."""

@@ -1,0 +1,60 @@
+"""How soon a run goes on when its worker is killed, or is told to end, and another one is up."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from bench.engine_cells import RUN_SECONDS_MAX, asked, wait_notes
+from bench.engines._engine import Order, noted
+from bench.processes import WorkerProcess
+from bench.rounds import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from bench.engine_cells import EngineBench
+    from bench.engines._engine import EngineSystem
+    from bench.rounds import Cell, Sample
+    from bench.server import Server
+
+SECONDS = Metric("s", more_is_better=False)
+LEASE_SECONDS = 5
+STANDBY_SECONDS = 1.0
+
+
+def resuming(server: Server, systems: Sequence[EngineSystem]) -> Iterator[Cell]:
+    """With a lease of five seconds, for those who have one."""
+    durable = [system for system in systems if "stop" in system.shapes]
+    title = f"a run goes on after kill -9 of its worker, lease {LEASE_SECONDS} s, another worker up"
+    yield from asked(server, durable, title, lambda bench: _resume(bench, WorkerProcess.kill))
+    draining = [system for system in durable if system.name.startswith("pgwf")]
+    title = "a run goes on after SIGTERM to its worker, another worker up"
+    yield from asked(server, draining, title, lambda bench: _resume(bench, WorkerProcess.terminate))
+
+
+def _resume(bench: EngineBench, end: Callable[[WorkerProcess], None]) -> Sample:
+    notes = bench.notes()
+    made: list[WorkerProcess] = []
+    try:
+        for number in range(2):
+            worker = WorkerProcess(bench.system, bench.dsn, log=bench.log, concurrency=4, lease_seconds=LEASE_SECONDS)
+            made.append(worker)
+            worker.wait_ready()
+            worker.go()
+            if number == 0:
+                bench.engine.start(1, Order("stop", 1, str(notes)))
+                wait_notes(notes, 1)
+        time.sleep(STANDBY_SECONDS)
+        ended_at = time.monotonic()
+        end(made[0])
+        until = ended_at + RUN_SECONDS_MAX
+        while len(found := noted(notes)) < 2:
+            if time.monotonic() > until:
+                raise TimeoutError(f"the run did not go on within {RUN_SECONDS_MAX:.0f} s")
+            time.sleep(0.005)
+        bench.wait_finished(1)
+    finally:
+        for worker in made:
+            worker.close()
+    return {SECONDS: found[1][0] - ended_at}
