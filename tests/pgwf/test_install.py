@@ -260,21 +260,6 @@ def test_each_role_can_do_its_part_without_rights_on_any_table(roles: str) -> No
         assert Leasing(console).broken() == []
 
 
-@pytest.mark.parametrize("role", sorted(ROLES - {"pgwf_owner"}))
-def test_no_role_but_the_owner_touches_tables_or_helpers(roles: str, role: str) -> None:
-    with as_role(roles, role) as conn:
-        for statement in (
-            "select * from pgwf.job",
-            "delete from pgwf.lease",
-            "update pgwf.setting set trace_enabled = false",
-            "insert into pgwf.trace (event_at, event_type, worker_id) values (now(), 'x', 'y')",
-            "select pgwf._end('{1}', 'completed', 'w', now())",
-            "select nextval('pgwf.pos')",
-        ):
-            with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                conn.execute(statement)
-
-
 def test_a_client_cannot_take_work_and_a_worker_cannot_operate(roles: str) -> None:
     with as_role(roles, "pgwf_client") as client, pytest.raises(psycopg.errors.InsufficientPrivilege):
         Leasing(client).get_work()

@@ -1,12 +1,12 @@
--- Roles of the leasing core, on request: psql -f sql/roles.sql, or pgwf migrate --roles. Needs CREATEROLE. Run it
+-- Roles of all three schemas, on request: psql -f sql/roles.sql, or pgwf migrate --roles. Needs CREATEROLE. Run it
 -- again after each upgrade: it hands over new functions and takes back what an upgrade reset.
 --
---   pgwf_owner    owns the schema; nobody logs in as it
---   pgwf_worker   claims, keeps and ends leases
---   pgwf_client   submits and cancels
---   pgwf_reader   reads the views
---   pgwf_console  operates: pauses, limits, drains, clears, retains
--- Entry points run as pgwf_owner with a pinned search_path, so no other role has rights on a table.
+--   pgwf_owner    owns the schemas; nobody logs in as it
+--   pgwf_worker   runs workers: claims, keeps and ends leases, advances runs
+--   pgwf_client   starts, signals and cancels; waits for the results of what it knows the id of
+--   pgwf_reader   reads everything: lists, details, timelines. What lists runs or tasks is a member of it as well
+--   pgwf_console  reads everything and operates: pauses, limits, drains, decides, retries, retains
+-- Entry points run as pgwf_owner with a pinned search_path, so workers and clients have no right on any table.
 
 do $$
 declare
@@ -23,20 +23,27 @@ $$;
 
 do $$
 declare
+  SCHEMAS constant regnamespace[] := '{pgwf,pgwf_journal,pgwf_sdk}';
+  v_schema regnamespace;
   v_object record;
 begin
-  -- The schema first: a new owner of what is in it must be able to create there.
-  if not pg_has_role(current_user, 'pgwf_owner', 'member') then
+  -- Whoever made a role may grant it, but need not be able to act as it.
+  if not (select r.rolsuper from pg_roles as r where r.rolname = current_user) then
     execute format('grant pgwf_owner to %I', current_user);
   end if;
-  execute 'alter schema pgwf owner to pgwf_owner';
+  -- The schemas first: a new owner of what is in them must be able to create there.
+  foreach v_schema in array SCHEMAS loop
+    execute format('alter schema %s owner to pgwf_owner', v_schema);
+  end loop;
   for v_object in
     select p.oid::regprocedure as signature, p.proname not like '\_%' as is_public
     from pg_proc as p
-    where p.pronamespace = 'pgwf'::regnamespace
+    where p.pronamespace = any (SCHEMAS)
   loop
     execute format('alter function %s owner to pgwf_owner', v_object.signature);
-    execute format('revoke execute on function %s from public', v_object.signature);
+    execute format(
+      'revoke execute on function %s from public, pgwf_worker, pgwf_client, pgwf_reader, pgwf_console',
+      v_object.signature);
     if v_object.is_public then
       execute format('alter function %s security definer', v_object.signature);
     end if;
@@ -46,7 +53,7 @@ begin
       c.oid::regclass as name,
       case c.relkind when 'v' then 'view' when 'S' then 'sequence' else 'table' end as kind
     from pg_class as c
-    where c.relnamespace = 'pgwf'::regnamespace
+    where c.relnamespace = any (SCHEMAS)
       and c.relkind in ('r', 'p', 'v', 'S')
       -- The sequence of an identity column goes with its table.
       and not (c.relkind = 'S' and exists (
@@ -57,78 +64,60 @@ begin
 end
 $$;
 
-grant usage on schema pgwf to pgwf_worker, pgwf_client, pgwf_reader, pgwf_console;
+grant usage on schema pgwf, pgwf_journal, pgwf_sdk to pgwf_worker, pgwf_client, pgwf_reader, pgwf_console;
 
-grant select
-on pgwf.jobs, pgwf.jobs_with_status, pgwf.jobs_friendly_status, pgwf.jobs_archive, pgwf.jobs_trace
-to pgwf_reader, pgwf_console;
+-- What shows runs reads tables beside the views; nobody but the owner writes to any.
+grant select on all tables in schema pgwf, pgwf_journal, pgwf_sdk to pgwf_reader, pgwf_console;
+alter default privileges for role pgwf_owner in schema pgwf, pgwf_journal, pgwf_sdk
+  grant select on tables to pgwf_reader, pgwf_console;
 
--- A view reads its tables as its owner, but calls functions as its reader.
-grant execute on function pgwf._now() to pgwf_reader, pgwf_console;
+-- A view reads its tables as its owner, but calls functions as its reader; a clock tells nothing.
+grant execute on function pgwf._now(), pgwf_journal._now(), pgwf_sdk._now()
+to pgwf_worker, pgwf_client, pgwf_reader, pgwf_console;
 
 do $$
 declare
-  EVERYBODY constant text := 'pgwf_worker, pgwf_client, pgwf_reader, pgwf_console';
+  -- Who may call what; a new function is added here, or this script fails.
   GRANTS constant jsonb := jsonb_build_object(
-    'schema_version', EVERYBODY,
-    'channel', EVERYBODY,
-    'is_trace_enabled', EVERYBODY,
-    'is_notify_enabled', EVERYBODY,
-    'crash_concern_threshold', EVERYBODY,
-    'priority_aging', EVERYBODY,
-    'expired_grace', EVERYBODY,
-    'worker_grace', EVERYBODY,
-    'job_dependencies', EVERYBODY,
-    'sleep_on', 'pgwf_worker, pgwf_client',
-    'wake_up', 'pgwf_worker, pgwf_client',
-    'submit_job', 'pgwf_worker, pgwf_client, pgwf_console',
-    'submit_jobs', 'pgwf_worker, pgwf_client, pgwf_console',
-    'cancel_job', 'pgwf_worker, pgwf_client, pgwf_console',
-    'wake_jobs', 'pgwf_worker, pgwf_client, pgwf_console',
-    'get_work', 'pgwf_worker',
-    'lease_job', 'pgwf_worker, pgwf_console',
-    'extend_lease', 'pgwf_worker, pgwf_console',
-    'extend_leases', 'pgwf_worker',
-    'reschedule_job', 'pgwf_worker, pgwf_console',
-    'reschedule_jobs', 'pgwf_worker',
-    'release_job', 'pgwf_worker, pgwf_console',
-    'complete_job', 'pgwf_worker, pgwf_console',
-    'complete_jobs', 'pgwf_worker',
-    'worker_heartbeat', 'pgwf_worker',
-    'forget_worker', 'pgwf_worker, pgwf_console',
-    'next_wakeup', 'pgwf_worker',
-    'sweep', 'pgwf_worker, pgwf_console',
-    'reschedule_unheld_job', 'pgwf_console',
-    'complete_unheld_job', 'pgwf_console',
-    'set_priority', 'pgwf_console',
-    'archive_cancelled_jobs', 'pgwf_console',
-    'clear_crash_concern', 'pgwf_console',
-    'set_crash_concern_threshold', 'pgwf_console',
-    'set_priority_aging', 'pgwf_console',
-    'set_expired_grace', 'pgwf_console',
-    'set_worker_grace', 'pgwf_console',
-    'set_trace', 'pgwf_console',
-    'set_notify', 'pgwf_console',
-    'pause_need', 'pgwf_console',
-    'resume_need', 'pgwf_console',
-    'limit_need', 'pgwf_console',
-    'drain_worker', 'pgwf_console',
-    'retain', 'pgwf_console',
-    'add_partitions', 'pgwf_worker, pgwf_console',
-    'check', 'pgwf_console',
-    'overdue', 'pgwf_console');
+    'pgwf_worker, pgwf_client, pgwf_reader, pgwf_console', array[
+      'pgwf.schema_version', 'pgwf.channel', 'pgwf.is_trace_enabled', 'pgwf.is_notify_enabled',
+      'pgwf.crash_concern_threshold', 'pgwf.priority_aging', 'pgwf.expired_grace', 'pgwf.worker_grace',
+      'pgwf.job_dependencies', 'pgwf_journal.entry_key', 'pgwf_journal.read',
+      'pgwf_journal.head', 'pgwf_sdk.run_result', 'pgwf_sdk.result'],
+    'pgwf_worker, pgwf_client, pgwf_console', array[
+      'pgwf.sleep_on', 'pgwf.wake_up', 'pgwf.submit_job', 'pgwf.submit_jobs', 'pgwf.cancel_job', 'pgwf.wake_jobs',
+      'pgwf_sdk.start', 'pgwf_sdk.start_run', 'pgwf_sdk.signal', 'pgwf_sdk.signal_run', 'pgwf_sdk.cancel_run',
+      'pgwf_journal.open', 'pgwf_journal.append'],
+    'pgwf_worker, pgwf_console', array[
+      'pgwf.lease_job', 'pgwf.extend_lease', 'pgwf.reschedule_job', 'pgwf.release_job', 'pgwf.complete_job',
+      'pgwf.forget_worker', 'pgwf.sweep', 'pgwf.add_partitions', 'pgwf_sdk.add_partitions'],
+    'pgwf_worker', array[
+      'pgwf.get_work', 'pgwf.extend_leases', 'pgwf.reschedule_jobs', 'pgwf.complete_jobs', 'pgwf.worker_heartbeat',
+      'pgwf.next_wakeup', 'pgwf_sdk.advance', 'pgwf_sdk.keepalive', 'pgwf_journal.code_numbers'],
+    'pgwf_client, pgwf_console', array[
+      'pgwf_sdk.claim_task', 'pgwf_sdk.release_task', 'pgwf_sdk.decide_task', 'pgwf_sdk.retry_run'],
+    'pgwf_reader, pgwf_console', array['pgwf_sdk.fork_price'],
+    'pgwf_console', array[
+      'pgwf.reschedule_unheld_job', 'pgwf.complete_unheld_job', 'pgwf.set_priority', 'pgwf.archive_cancelled_jobs',
+      'pgwf.clear_crash_concern', 'pgwf.set_crash_concern_threshold', 'pgwf.set_trace', 'pgwf.set_notify',
+      'pgwf.set_priority_aging', 'pgwf.set_expired_grace', 'pgwf.set_worker_grace',
+      'pgwf.pause_need', 'pgwf.resume_need', 'pgwf.limit_need', 'pgwf.drain_worker', 'pgwf.retain', 'pgwf.check',
+      'pgwf.overdue', 'pgwf_sdk.pause_run', 'pgwf_sdk.resume_run', 'pgwf_sdk.resume_runs', 'pgwf_sdk.retry_runs',
+      'pgwf_sdk.terminate_run', 'pgwf_sdk.fork_run', 'pgwf_sdk.retain']);
   v_function record;
 begin
   for v_function in
-    select p.oid::regprocedure as signature, p.proname as name
+    select p.oid::regprocedure as signature, (
+      select string_agg(g.key, ', ') from jsonb_each(GRANTS) as g
+      where g.value ? format('%s.%s', p.pronamespace::regnamespace, p.proname)) as roles
     from pg_proc as p
-    where p.pronamespace = 'pgwf'::regnamespace
+    where p.pronamespace = any ('{pgwf,pgwf_journal,pgwf_sdk}'::regnamespace[])
       and p.proname not like '\_%'
   loop
-    if GRANTS ->> v_function.name is null then
+    if v_function.roles is null then
       raise exception 'function % is granted to nobody: add it to 60_roles.sql', v_function.signature;
     end if;
-    execute format('grant execute on function %s to %s', v_function.signature, GRANTS ->> v_function.name);
+    execute format('grant execute on function %s to %s', v_function.signature, v_function.roles);
   end loop;
 end
 $$;
