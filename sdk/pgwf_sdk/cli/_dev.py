@@ -10,8 +10,8 @@ import click
 
 from pgwf_sdk.cli._load import workflows_of
 from pgwf_sdk.cli._output import talk
+from pgwf_sdk.cli._serve import WorkerOptions, configure_logging, serve
 from pgwf_sdk.cli._session import session
-from pgwf_sdk.cli._worker import configure_logging, serve
 
 if TYPE_CHECKING:
     from pgwf_sdk._definition import Workflow
@@ -62,7 +62,8 @@ def _run(dsn: str, workflows: "list[Workflow[..., Any]]", capabilities: tuple[st
         pgwf_sql.install(connection)
     if workflows:
         session().dsn_option = dsn
-        serve(workflows, sorted({*capabilities, *(workflow.need for workflow in workflows)}), detect=True)
+        offered = sorted({*capabilities, *(workflow.need for workflow in workflows)})
+        serve(workflows, WorkerOptions(capabilities=offered, detects=True))
         return
     talk("no MODULE was given, so no worker runs; Ctrl-C stops the database")
     with suppress(KeyboardInterrupt):

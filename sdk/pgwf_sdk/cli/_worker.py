@@ -1,27 +1,25 @@
-"""Workers: `pgwf worker run`, `list` and `drain`."""
+"""Workers: `pgwf worker run`, `list`, `drain` and `health`."""
 
-import logging
+import functools
 import math
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from http import HTTPStatus
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from pgwf_sdk import ops
-from pgwf_sdk.cli._exit import ExitCode
+from pgwf_sdk.cli._exit import CliError, ExitCode
+from pgwf_sdk.cli._health import Address, ask
 from pgwf_sdk.cli._load import workflows_of
-from pgwf_sdk.cli._memory import settle_collector
-from pgwf_sdk.cli._output import talk, write_rows
+from pgwf_sdk.cli._output import talk, write_object, write_rows
+from pgwf_sdk.cli._serve import WorkerOptions, configure_logging, serve, supervise
 from pgwf_sdk.cli._session import dsn_option, output_options, session
-from pgwf_sdk.cli._text import when
-
-if TYPE_CHECKING:
-    from pgwf_sdk._definition import Workflow
-
+from pgwf_sdk.cli._supervisor import end_with_parent, python_command
+from pgwf_sdk.cli._text import printable, when
 
 _LOOK_SECONDS = 0.5
 
@@ -46,29 +44,81 @@ def worker() -> None:
 @click.option(
     "--limit", "limits", multiple=True, metavar="CAPABILITY=N", help="What it does for one at once; repeatable."
 )
+@click.option("--step-threads", type=click.IntRange(1, 10_000), help="Plain (not async) steps it runs at once.")
+@click.option("--grace", metavar="DURATION", help="How long steps may go on once it is told to stop (default: 30s).")
+@click.option("--build", help="Version of this code, for runs that are pinned to one.")
 @click.option("--name", help="Its name in the worker list (default: host and process).")
+@click.option("--processes", type=click.IntRange(1, 1000), help="Run so many of it, and start again those that die.")
+@click.option("--health", metavar="HOST:PORT|unix:PATH", help="Serve /live and /ready there.")
 @click.option("--detect", is_flag=True, help="Warn of clocks, randomness and I/O in workflow code; for development.")
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
-)
+@click.option("--uvloop", is_flag=True, help="Use uvloop's event loop.")
+@click.option("--parent", type=int, hidden=True)
+@log_level_option
 @dsn_option
-def run(
-    references: tuple[str, ...],
-    capabilities: tuple[str, ...],
-    concurrency: int | None,
-    limits: tuple[str, ...],
-    name: str | None,
-    detect: bool,
-    log_level: str,
-) -> None:
+@click.pass_context
+def run(context: click.Context, /, references: tuple[str, ...], processes: int | None, **options: Any) -> int:
     """Run a worker for the workflows of MODULE, until SIGTERM or Ctrl-C.
 
     MODULE is a dotted name or a path to a .py file. It is handed runs of its workflows, and whatever else asks for a
-    --capability. When told to stop it takes nothing new, ends the steps under way and gives its runs back.
+    --capability. When told to stop it takes nothing new, ends the steps under way and gives its runs back; told so a
+    second time, it gives them back at once. Ends with 0 if it was told to stop or was drained.
     """
-    configure_logging(log_level)
-    workflows = [workflow for reference in references for workflow in workflows_of(reference)]
-    serve(workflows, capabilities, concurrency=concurrency, limits=_parsed(limits), name=name, detect=detect)
+    configure_logging(options["log_level"])
+    health = None if options["health"] is None else Address.parse(options["health"])
+    if processes is not None:
+        return supervise(processes, functools.partial(_command_of_one, context), health)
+    if options["parent"] is not None:
+        end_with_parent(options["parent"])
+    serve(
+        [workflow for reference in references for workflow in workflows_of(reference)],
+        WorkerOptions(
+            capabilities=options["capabilities"],
+            concurrency=options["concurrency"],
+            limits=_parsed(options["limits"]),
+            step_threads=options["step_threads"],
+            grace=None if options["grace"] is None else ops.parse_duration(options["grace"]),
+            build=options["build"],
+            name=options["name"],
+            health=health,
+            uses_uvloop=options["uvloop"],
+            detects=options["detect"],
+        ),
+    )
+    return int(ExitCode.OK)
+
+
+def _command_of_one(context: click.Context, number: int, watched: int, health: Address | None) -> list[str]:
+    """The command line of one of several worker processes: what was typed, with a name and a health of its own."""
+    name = context.params["name"]
+    own: dict[str, Any] = {
+        "processes": None,
+        "parent": watched,
+        "name": None if name is None else f"{name}-{number}",
+        "health": health,
+    }
+    arguments = ["worker", "run"]
+    for parameter in context.command.params:
+        value: Any = {**context.params, **own}.get(parameter.name or "")
+        if not isinstance(parameter, click.Option) or value is None or value is False:
+            continue
+        for text in value if parameter.multiple else (value,):
+            arguments += [parameter.opts[0]] if parameter.is_flag else [parameter.opts[0], str(text)]
+    return python_command(*arguments, "--", *context.params["references"])
+
+
+@worker.command("health")
+@click.argument("address", metavar="HOST:PORT|unix:PATH")
+@click.option("--live", is_flag=True, help="Whether it can go on by itself, instead of whether it takes runs.")
+@output_options
+def health(address: str, live: bool) -> int:
+    """Ask the worker that serves its --health at an address how it is; ends with 8 unless it is well."""
+    where = Address.parse(address)
+    try:
+        status, report = ask(where, "/live" if live else "/ready")
+    except OSError as error:
+        raise CliError(f"{where}: no answer: {error}", ExitCode.UNHEALTHY) from error
+    write_object("pgwf.health/1", report, text=printable(str(report.get("state"))))
+    return int(ExitCode.OK if status == HTTPStatus.OK else ExitCode.UNHEALTHY)
 
 
 @worker.command("list")
@@ -128,36 +178,6 @@ def _wait_until_gone(worker_ids: Sequence[str], patience: timedelta | None) -> E
     return ExitCode.OK
 
 
-def serve(
-    workflows: "Sequence[Workflow[..., Any]]",
-    capabilities: Sequence[str],
-    *,
-    concurrency: int | None = None,
-    limits: Mapping[str, int] | None = None,
-    name: str | None = None,
-    detect: bool = False,
-) -> None:
-    """Run a worker on the session's database until it is told to stop."""
-    from pgwf_sdk.worker import Worker
-
-    options: dict[str, Any] = {"concurrency": concurrency, "limits": limits, "worker_id": name, "detect": detect}
-    worker_ = Worker(
-        session().client,
-        workflows=list(workflows),
-        capabilities=list(capabilities),
-        **{option: value for option, value in options.items() if value is not None},
-    )
-    settle_collector()
-    for workflow in workflows:
-        if workflow.need not in worker_.capabilities:
-            talk(
-                f"workflow {workflow.name} needs {workflow.need!r}, which this worker does not offer, so it is never "
-                f"handed one; add --capability {workflow.need} if it should be"
-            )
-    talk(f"worker {worker_.worker_id} runs {', '.join(sorted(w.name for w in workflows))}; Ctrl-C stops it")
-    worker_.run()
-
-
 def _parsed(limits: Sequence[str]) -> dict[str, int]:
     """`gpu=1` and the like, by capability."""
     parsed: dict[str, int] = {}
@@ -167,16 +187,6 @@ def _parsed(limits: Sequence[str]) -> dict[str, int]:
             raise click.UsageError(f"--limit {text}: expected CAPABILITY=N, such as gpu=1")
         parsed[capability] = int(number)
     return parsed
-
-
-def configure_logging(level: str) -> None:
-    """Log lines of this process go to stderr; OpenTelemetry, when installed, sees them as well."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-    )
 
 
 COMMANDS = MappingProxyType({"worker": worker})

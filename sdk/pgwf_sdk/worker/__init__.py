@@ -1,5 +1,6 @@
 """Workers: processes that take runs and execute them."""
 
+from pgwf_sdk.worker._health import Health
 from pgwf_sdk.worker._worker import Worker
 
-__all__ = ["Worker"]
+__all__ = ["Health", "Worker"]

@@ -24,6 +24,7 @@ from pgwf_sdk.worker._detector import DetectingAsyncActivation, DetectingSyncAct
 from pgwf_sdk.worker._driver import Driver
 from pgwf_sdk.worker._engine import AsyncEngine, Engine, NoEngine, SyncEngine
 from pgwf_sdk.worker._flusher import Flusher
+from pgwf_sdk.worker._health import Checkup, Pulse
 from pgwf_sdk.worker._lines import Lines
 from pgwf_sdk.worker._port import Handle
 from pgwf_sdk.worker._room import Occupant, Room
@@ -108,6 +109,14 @@ class Session:
             held=self._leases,
             kept=lambda kept: self._call_threadsafe(self._kept, kept),
             drain=lambda: self._call_threadsafe(self.stop),
+        )
+
+        self.checkup = Checkup(
+            settings,
+            self._tender,
+            Pulse(self._call_threadsafe),
+            runs=lambda: len(self._drivers) + len(self._reading),
+            is_stopping=self._stopping.is_set,
         )
 
     # -- life -----------------------------------------------------------------------------------------------------

@@ -128,6 +128,8 @@ class Tender(threading.Thread):
         self._is_roused = False
         self._is_draining = False
         self._is_new = True
+        self.contact_time: float | None = None
+        """When the database last answered, on the monotonic clock; None: never."""
 
     def due_in(self, seconds: float) -> None:
         """Something falls due in `seconds`: sweep by then. Safe from any thread."""
@@ -164,6 +166,7 @@ class Tender(threading.Thread):
             if held:
                 self._kept(execute(connection, keepalive(self._worker_id, held, self._lease)))
             found = execute(connection, _tend(self._worker_id, self._capabilities, self._build, self._slots, len(held)))
+            self.contact_time = time.monotonic()
             if found.is_draining and not self._is_draining:
                 self._is_draining = True  # Once: whoever hears of it twice is to stop at once.
                 self._drain()

@@ -4,13 +4,14 @@ import asyncio
 import os
 import socket
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 from pgwf_sdk._client import Client
 from pgwf_sdk._definition import Workflow
+from pgwf_sdk.worker._health import Health, HealthState
 from pgwf_sdk.worker._session import Session
 from pgwf_sdk.worker._settings import CONCURRENCY, GRACE, LEASE, POLL, STEP_THREADS, Settings, by_name, offered
 
@@ -63,6 +64,7 @@ class Worker:
         self._telemetry = client.telemetry
         self._stopping = threading.Event()
         self._session: Session | None = None
+        self._is_over = False
         self._lock = threading.Lock()
 
     @property
@@ -75,13 +77,24 @@ class Worker:
         """Everything this worker offers, sorted."""
         return self._settings.capabilities
 
-    def run(self) -> None:
+    def health(self) -> Health:
+        """How the worker is. Safe from any thread, before, while and after it runs."""
+        with self._lock:
+            session = self._session
+        state: HealthState = "stopped" if self._is_over else "starting"
+        if session is not None and not self._is_over:
+            return session.checkup.health()
+        return Health(self.worker_id, state, slots=self._settings.concurrency)
+
+    def run(self, *, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> None:
         """Work until `stop`, SIGTERM or SIGINT (when called in the main thread), then drain and return.
 
         Draining: no new runs; steps that are running end and are recorded; runs are handed back at once. A second
-        signal, or the end of the grace period, hands them back without waiting.
+        signal, or the end of the grace period, hands them back without waiting. `loop_factory` makes the event loop
+        (default: asyncio's).
         """
-        asyncio.run(self.run_async())
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(self.run_async())
 
     async def run_async(self) -> None:
         """`run`, inside a running event loop; signals are handled only if this is the main thread."""
@@ -90,8 +103,11 @@ class Worker:
             self._session = session
         if self._stopping.is_set():
             session.stop()
-        with session.signals():
-            await session.run()
+        try:
+            with session.signals():
+                await session.run()
+        finally:
+            self._is_over = True
 
     def stop(self) -> None:
         """Begin to drain; `run` returns when that is done. Safe from any thread, also before `run`."""
