@@ -17,7 +17,7 @@ from pgwf_journal import Entry, Kind, NewEntry, Phase
 from pgwf_sql.database import PackedArray, bigints, byteas, integers, smallints, texts, uuids
 
 Disposition = Literal["keep", "park", "hop", "release", "complete", "fail", "cancel", "block"]
-ItemStatus = Literal["ok", "unread", "undecided", "fenced", "conflict", "child_exists"]
+ItemStatus = Literal["ok", "unread", "undecided", "fenced", "conflict", "child_exists", "busy"]
 
 
 _PLAIN: frozenset[Disposition] = frozenset({"keep", "complete", "fail", "cancel"})
@@ -175,6 +175,7 @@ def parameters(
     slots: int,
     lease: timedelta,
     position: Sequence[int] | None = None,
+    busy_ok: bool = False,
 ) -> dict[str, Any]:
     """The parameters of one call for `items`, which also claims up to `slots` runs, looking from `position` on."""
     return {
@@ -196,6 +197,7 @@ def parameters(
         "slots": slots,
         "lease_seconds": lease.total_seconds(),
         "position": position,
+        "busy_ok": busy_ok,
     }
 
 

@@ -7,7 +7,7 @@ run pays one round trip a step. There is no timer in between.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -74,7 +74,7 @@ class Flusher:
         self._faults_count = 0
         self._is_alone = False
         self._rest_seconds: dict[int, float] = {}
-        """By run: how long its item rests before it is tried again."""
+        """By run whose item was in a call that failed: how long it rests if it is found to be the reason."""
         self._resting_count = 0
         self.position = Position()
         self.idle = asyncio.Event()
@@ -161,6 +161,9 @@ class Flusher:
             await self._on_refused(batch, error)
         else:
             for (driver, item), answer in zip(batch, settled, strict=True):
+                if answer.status == "busy":
+                    self._rest((driver, item), self._items, _BUSY_SECONDS_MAX)
+                    continue
                 self._rest_seconds.pop(item.n, None)
                 driver.settled(item, answer)
             self._claimed(claims)
@@ -196,6 +199,7 @@ class Flusher:
             slots=slots,
             lease=self._lease,
             position=self.position.starts if slots else None,
+            busy_ok=self._is_wary(items),
         )
         async with self._connection.cursor(binary=True) as cursor:
             await cursor.execute(query("sdk_advance").encode(), values)
@@ -228,25 +232,37 @@ class Flusher:
         if not batch:
             await asyncio.sleep(pause)
 
+    def _is_wary(self, items: Iterable[Item]) -> bool:
+        """One of them failed before: the call is to leave out what it would have to wait for."""
+        return bool(self._rest_seconds) and any(item.n in self._rest_seconds for item in items)
+
     def _on_busy(self, batch: Sequence[Sent], error: psycopg.Error) -> None:
         """Somebody's long transaction holds a row of one item: the others shall not wait for it."""
         log.debug("a call with %d items met a locked row: %s", len(batch), error)
-        self._part(batch, _BUSY_SECONDS_MAX)
+        if self._is_wary(item for _, item in batch):  # It is none of those that can be known before, such as the id of a child that is just being taken.
+            self._part(batch, _BUSY_SECONDS_MAX)
+        else:
+            self._rest_seconds |= {item.n: _REST_SECONDS_MIN for _, item in batch}
+            self._items.extendleft(reversed(batch))
 
     def _part(self, batch: Sequence[Sent], rest_seconds_max: float) -> None:
         """From now on each goes alone. One that went alone rests first: it holds up everybody until it has failed."""
         if len(batch) != 1:
             self._singles.extend(batch)
             return
-        ((_, item),) = batch
+        self._rest(batch[0], self._singles, rest_seconds_max)
+
+    def _rest(self, sent: Sent, then: deque[Sent], rest_seconds_max: float) -> None:
+        """Put `sent` into the queue `then` after a while, a longer one each time."""
+        _, item = sent
         seconds = self._rest_seconds.get(item.n, _REST_SECONDS_MIN)
         self._rest_seconds[item.n] = min(seconds * 2, rest_seconds_max)
         self._resting_count += 1
-        asyncio.get_running_loop().call_later(seconds, self._rested, batch[0])
+        asyncio.get_running_loop().call_later(seconds, self._rested, sent, then)
 
-    def _rested(self, sent: Sent) -> None:
+    def _rested(self, sent: Sent, then: deque[Sent]) -> None:
         self._resting_count -= 1
-        self._singles.append(sent)
+        then.append(sent)
         self._work.set()
 
     async def _on_refused(self, batch: Sequence[Sent], error: Exception) -> None:

@@ -173,9 +173,11 @@ $$;
 --   fenced      the lease is not this worker's any more: nothing is written, drop the run
 --   conflict    the journal is not at p_expected_seqs: nothing is written, replay (or this call was sent before); also an
 --               item whose run an earlier item of the call named
+--   busy        with p_busy_ok only: a row it needs is held by another transaction; nothing is written, send it again later
 --   child_exists  ids of children are taken, or such as no job can have (column taken): nothing is written
 -- With unread and undecided, and with each claimed run, come the inbox rows; with a claimed run its failed attempts.
--- Locks: run rows, leases, jobs (20_tables.sql).  Errors: WS004; 55P03 when a row was held for longer than 100 ms.
+-- Locks: run rows, leases, jobs (20_tables.sql).  Errors: WS004; 55P03 when a row was held for longer than 100 ms:
+-- send the call again with p_busy_ok.
 create or replace function pgwf_sdk.advance(
   p_worker_id text,
   p_n bigint[] default '{}', p_lease_ids uuid[] default '{}', p_expected_seqs bigint[] default '{}', p_dispositions text[] default '{}',
@@ -191,7 +193,8 @@ create or replace function pgwf_sdk.advance(
   p_child_inputs bytea[] default '{}', p_child_encodings smallint[] default '{}',
   p_consumed_items int[] default '{}', p_consumed_ids bigint[] default '{}',
   p_tasks jsonb default '[]', p_attempts jsonb default '[]',
-  p_worker_caps text[] default '{}', p_slots int default 0, p_lease_seconds double precision default 15, p_position bigint[] default null
+  p_worker_caps text[] default '{}', p_slots int default 0, p_lease_seconds double precision default 15, p_position bigint[] default null,
+  p_busy_ok boolean default false
 ) returns table (
   item int, n bigint, status text, now_at timestamptz, run_id text, workflow text, need text, current_need text, build text, seed bigint, trace text,
   deadline timestamptz, lease_id uuid, lease_no bigint, streak int, head bigint, calls int[], kinds smallint[], phases smallint[], scopes text[],
@@ -206,6 +209,8 @@ set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_now timestamptz := pgwf_sdk._now();
+  v_n bigint[] := p_n;
+  v_busy int[] := '{}';
   v_statuses text[];
   v_taken text[];
 begin
@@ -233,15 +238,20 @@ begin
       hint = 'Expected keep, park, hop, release, complete, fail, cancel or block.';
   end if;
 
+  if p_busy_ok and cardinality(p_n) > 0 then
+    v_busy := pgwf_sdk._busy(p_n, p_dispositions, p_decides, p_lapsed, p_child_items, p_tasks);
+    -- Without a number an item is nobody's: it locks nothing, and is fenced.
+    v_n := array(select case when a.ord <> all (v_busy) then a.n end from unnest(p_n) with ordinality a(n, ord) order by a.ord);
+  end if;
   if cardinality(p_n) > 0 then
     select s.statuses, s.taken into v_statuses, v_taken
     from pgwf_sdk._settle(
-      p_worker_id, v_now, p_n, p_lease_ids, p_expected_seqs, p_dispositions, p_until, p_delay_seconds, p_needs, p_inbox_seen, p_wake_after,
+      p_worker_id, v_now, v_n, p_lease_ids, p_expected_seqs, p_dispositions, p_until, p_delay_seconds, p_needs, p_inbox_seen, p_wake_after,
       p_decides, p_notes, p_lapsed, p_entry_items, p_entry_calls, p_entry_kinds, p_entry_phases, p_entry_scopes, p_entry_names,
       p_entry_occurrences, p_entry_payloads, p_entry_encodings, p_entry_codes, p_child_items, p_child_keys, p_child_run_ids,
       p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_consumed_items, p_consumed_ids, p_tasks, p_attempts) s;
     return query
-    select a.ord::int, a.n, a.status, v_now, null::text, null::text, null::text, null::text, null::text, null::bigint, null::text, null::timestamptz,
+    select a.ord::int, a.n, case when a.ord = any (v_busy) then 'busy' else a.status end, v_now, null::text, null::text, null::text, null::text, null::text, null::bigint, null::text, null::timestamptz,
       null::uuid, null::bigint, null::int, null::bigint, null::int[], null::smallint[], null::smallint[], null::text[], null::text[],
       null::int[], null::bytea[], null::smallint[], null::timestamptz[],
       case when a.status in ('unread', 'undecided') then pgwf_sdk._inbox(a.n, a.seen) end, null::jsonb,

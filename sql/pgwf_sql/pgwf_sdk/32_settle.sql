@@ -99,6 +99,62 @@ begin
 end
 $$;
 
+-- Effect: the items, by place, for which a row would have to be waited for; the rows of the others are locked: runs, leases
+-- and jobs, of the runs themselves and of the relatives and tasks that go with them.  Waits for nothing.
+create or replace function pgwf_sdk._busy(
+  p_n bigint[], p_dispositions text[], p_decides boolean[], p_lapsed boolean[], p_child_items int[], p_tasks jsonb
+) returns int[]
+language plpgsql volatile
+as $$
+declare
+  v_items int[];
+  v_kinds text[];
+  v_rows bigint[];
+  v_runs bigint[];
+  v_leases bigint[];
+  v_jobs bigint[];
+begin
+  with task as (
+    select t.item, t.key, t.close from jsonb_to_recordset(p_tasks) t(item int, key text, close text)
+  ), item as (
+    select a.ord::int as ord, a.n, a.lapsed, a.disposition in ('complete', 'fail', 'cancel') as ends,
+      a.disposition <> 'keep' or a.decides or a.ord = any (p_child_items) or a.ord in (select t.item from task t) as moves
+    from unnest(p_n, p_dispositions, p_decides, p_lapsed) with ordinality a(n, disposition, decides, lapsed, ord)
+  ), relative as (
+    select i.ord, r.parent as n from item i join pgwf_sdk.run r on r.n = i.n and r.n = any (p_n) where i.ends and r.parent is not null
+    union all
+    select i.ord, r.n from item i join pgwf_sdk.run r on r.parent = i.n and r.parent = any (p_n) where i.ends and r.finished_at is null
+  ), seat as (
+    select i.ord, s.seat as n
+    from item i
+    join pgwf_sdk.task t on t.n = i.n and t.n = any (p_n) and t.state = 'open'
+    join pgwf_sdk.seat s on s.n = t.n and s.key = t.key and s.n = any (p_n)
+    where i.ends or exists (select from task c where c.item = i.ord and c.key = t.key and c.close is not null)
+  ), needed as (
+    select i.ord, 'lease' as kind, i.n from item i
+    union all select i.ord, k.kind, i.n from item i cross join (values ('run'), ('job')) k(kind) where i.moves
+    union all select i.ord, 'job', i.n from item i where i.lapsed
+    union all select r.ord, k.kind, r.n from relative r cross join (values ('run'), ('job')) k(kind)
+    union all select s.ord, k.kind, s.n from seat s cross join (values ('lease'), ('job')) k(kind)
+  )
+  select array_agg(x.ord), array_agg(x.kind), array_agg(x.n)
+  into v_items, v_kinds, v_rows
+  from needed x;
+
+  v_runs := array(select r.n from pgwf_sdk.run r where r.n = any (v_rows) order by r.n for no key update skip locked);
+  v_leases := array(select l.n from pgwf.lease l where l.n = any (v_rows) order by l.n for no key update skip locked);
+  v_jobs := array(select j.n from pgwf.job j where j.n = any (v_rows) order by j.n for update skip locked);
+  -- What is gone by now is no reason to wait: the call finds out.
+  return array(
+    select distinct x.item
+    from unnest(v_items, v_kinds, v_rows) x(item, kind, n)
+    where case x.kind
+      when 'run' then x.n <> all (v_runs) and exists (select from pgwf_sdk.run r where r.n = x.n)
+      when 'lease' then x.n <> all (v_leases) and exists (select from pgwf.lease l where l.n = x.n)
+      else x.n <> all (v_jobs) and exists (select from pgwf.job j where j.n = x.n) end);
+end
+$$;
+
 -- Effect: advance's items; a status each, and the ids of children that are taken.  Locks in order: names (children and seats are submitted first; those
 -- of an item that then is refused are withdrawn), run rows, leases, jobs.
 create or replace function pgwf_sdk._settle(

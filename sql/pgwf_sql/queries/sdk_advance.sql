@@ -38,5 +38,6 @@ from pgwf_sdk.advance(
   p_worker_caps => %(worker_caps)s::text[],
   p_slots => %(slots)s::int,
   p_lease_seconds => %(lease_seconds)s::double precision,
-  p_position => %(position)s::bigint[]
+  p_position => %(position)s::bigint[],
+  p_busy_ok => %(busy_ok)s::boolean
 )

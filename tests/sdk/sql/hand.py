@@ -74,10 +74,12 @@ class Hand:
         self.capabilities = list(capabilities)
         self._held: dict[int, Held] = {}
 
-    def call(self, *items: Item, slots: int = 0, lease: timedelta = LEASE) -> tuple[list[ItemAnswer], list[Held]]:
+    def call(
+        self, *items: Item, slots: int = 0, lease: timedelta = LEASE, busy_ok: bool = False
+    ) -> tuple[list[ItemAnswer], list[Held]]:
         """Say `items` and claim up to `slots` runs in one call."""
         with self._conn.cursor() as cursor:
-            cursor.execute(ADVANCE, self.parameters(*items, slots=slots, lease=lease))
+            cursor.execute(ADVANCE, self.parameters(*items, slots=slots, lease=lease, busy_ok=busy_ok))
             settled, claims = answers(cursor.fetchall())
         for item, answer in zip(items, settled, strict=True):
             if answer.status in ("ok", "unread") and item.n in self._held:
@@ -86,9 +88,13 @@ class Hand:
         self._held.update((one.n, one) for one in held)
         return settled, held
 
-    def parameters(self, *items: Item, slots: int = 0, lease: timedelta = LEASE) -> dict[str, Any]:
+    def parameters(
+        self, *items: Item, slots: int = 0, lease: timedelta = LEASE, busy_ok: bool = False
+    ) -> dict[str, Any]:
         """The parameters of `ADVANCE` for a call that another session is to make."""
-        return parameters(self.worker_id, items, capabilities=self.capabilities, slots=slots, lease=lease)
+        return parameters(
+            self.worker_id, items, capabilities=self.capabilities, slots=slots, lease=lease, busy_ok=busy_ok
+        )
 
     def say(self, *items: Item) -> list[str]:
         """Say `items`; the status of each."""
