@@ -125,6 +125,7 @@ class Session:
         sleeper = Sleeper(
             self._database,
             self._flusher,
+            self._room,
             worker_id=self._settings.worker_id,
             capabilities=self._settings.capabilities,
             poll=self._settings.poll,

@@ -135,10 +135,12 @@ create table if not exists pgwf.bucket (
   primary key (need, gen)
 );
 
--- Who wants to be woken on which channel. Each listener owns its rows; nobody else touches them.
+-- Who wants to be woken on which channel: always (since is null), or in turn with others, from then on. Each listener
+-- owns its rows; only the sweep touches those of workers that are gone.
 create unlogged table if not exists pgwf.sleeper (
   channel text collate "C" not null,
   listener text collate "C" not null,
+  since timestamptz,
   primary key (channel, listener)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 

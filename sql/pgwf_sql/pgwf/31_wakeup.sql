@@ -5,6 +5,11 @@
 --   2. Read pg_snapshot_xmin, then claim. Found something: wake_up(listener).
 --   3. Nothing, and xmin >= x: everybody who did not see the row has ended; sleep until notified or next_wakeup.
 --      xmin < x: somebody who did not see the row may still commit a job; wait 5, 10 … 250 ms, go to 2.
+--
+-- Two hundred workers that sleep on one need are not woken for one job. With sleep_in_turn instead of sleep_on two of
+-- them are: the one that registered last, which is the likeliest to be alive, and any other. A claim that got all it
+-- asked for and leaves work behind wakes the next two, so many jobs at once wake many workers within a few rounds. Who
+-- is woken and cannot take anything hands it on by wake_next. Whoever is dead or deaf is outlived by the poll of others.
 
 -- The LISTEN channel of a name such as 'need.python'. Hashed when PostgreSQL could not take it whole.
 create or replace function pgwf.channel(p_name text)
@@ -53,6 +58,65 @@ begin
 end
 $$;
 
+-- Who is next of those who sleep on a name in turn: the one that registered last, and one of the others by chance.
+create or replace function pgwf._in_turn(p_channel text)
+returns setof text
+language sql
+volatile
+as $$
+  (
+    select s.listener from pgwf.sleeper as s
+    where s.channel = p_channel and s.since is not null
+    order by s.since desc
+    limit 1
+  )
+  union
+  (
+    -- Bounded, because the submitter pays for it.
+    select few.listener
+    from (
+      select s.listener from pgwf.sleeper as s where s.channel = p_channel and s.since is not null limit 1000
+    ) as few
+    order by random()
+    limit 1
+  )
+$$;
+
+-- Wakes the next in turn for these needs, if something of them is ready. Locks nothing.
+create or replace function pgwf._hand_on(p_needs text[])
+returns void
+language plpgsql
+volatile
+as $$
+declare
+  v_channels text[];
+begin
+  if not exists (
+    select from pgwf.sleeper as s
+    where s.channel = any (array(select 'need.' || d.need from unnest(p_needs) as d(need)))
+      and s.since is not null)
+  then
+    return;
+  end if;
+  select array_agg(distinct pgwf.channel('turn.' || t.listener))
+  into v_channels
+  from unnest(p_needs) as d(need)
+  cross join lateral pgwf._in_turn('need.' || d.need) as t(listener)
+  where exists (select from pgwf.ready as r where r.need = d.need and r.priority between 1 and 4)
+    and not exists (select from pgwf.need_setting as s where s.need = d.need and s.paused);
+  perform pgwf._notify(v_channels);
+end
+$$;
+
+-- Somebody was woken for work he cannot take: wakes the next in turn, if there is still something to do for these
+-- needs. Locks nothing. Errors: none of its own.
+create or replace function pgwf.wake_next(p_needs text[])
+returns void
+language sql
+volatile
+set search_path = pg_catalog, pg_temp
+as $$ select pgwf._hand_on(p_needs) $$;
+
 -- There is new runnable work for these needs: wakes who sleeps on them, and tells the public channel when that is on.
 -- At REPEATABLE READ a sleeper may be invisible, so everybody is told.
 create or replace function pgwf._wake_needs(p_needs text[])
@@ -61,19 +125,27 @@ language plpgsql
 volatile
 as $$
 declare
+  v_blind boolean := current_setting('transaction_isolation') in ('repeatable read', 'serializable');
   v_tell_all boolean;
   v_channels text[];
 begin
   if p_needs is null then
     return;
   end if;
-  v_tell_all := current_setting('transaction_isolation') in ('repeatable read', 'serializable')
-    or (select s.notify_enabled from pgwf.setting as s where s.only_row);
-  select array_agg(distinct pgwf.channel('need.' || d.need))
+  v_tell_all := v_blind or (select s.notify_enabled from pgwf.setting as s where s.only_row);
+  select array_agg(distinct pgwf.channel(c.name))
   into v_channels
   from unnest(p_needs) as d(need)
-  where (v_tell_all or exists (select from pgwf.sleeper as s where s.channel = 'need.' || d.need))
-    and not exists (select from pgwf.need_setting as s where s.need = d.need and s.paused);
+  cross join lateral (
+    select 'need.' || d.need
+    where v_tell_all
+      or exists (select from pgwf.sleeper as s where s.channel = 'need.' || d.need and s.since is null)
+    union all
+    select 'turns.' || d.need where v_blind
+    union all
+    select 'turn.' || t.listener from pgwf._in_turn('need.' || d.need) as t(listener)
+  ) as c(name)
+  where not exists (select from pgwf.need_setting as s where s.need = d.need and s.paused);
   perform pgwf._notify(v_channels);
 end
 $$;
@@ -97,6 +169,32 @@ begin
   where c.channel is not null
   order by c.channel
   on conflict do nothing;
+  return pg_current_xact_id();
+end
+$$;
+
+-- Asks to be woken for work of these needs in turn with others who asked so, until wake_up: on the channels
+-- 'turn.<listener>', and 'turns.<need>' from transactions that cannot see who asked. Replaces the listener's requests.
+-- Returns the same as sleep_on. Locks the listener's own rows. Errors: WF020, 23502.
+create or replace function pgwf.sleep_in_turn(p_listener text, p_needs text[])
+returns xid8
+language plpgsql
+volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := pgwf._now();
+begin
+  perform pgwf._require_read_committed();
+  if p_listener is null then
+    perform pgwf._refuse('23502', 'listener cannot be null');
+  end if;
+  delete from pgwf.sleeper where listener = p_listener;
+  insert into pgwf.sleeper (channel, listener, since)
+  select distinct 'need.' || d.need, p_listener, v_now
+  from unnest(p_needs) as d(need)
+  where d.need is not null
+  order by 1;
   return pg_current_xact_id();
 end
 $$;

@@ -273,7 +273,8 @@ begin
 end
 $$;
 
--- Forgets what nobody reads any more: all but the newest token bucket of each need, workers long silent.
+-- Forgets what nobody reads any more: all but the newest token bucket of each need, workers long silent, and the
+-- requests of workers that died in their sleep.
 create or replace function pgwf._trim(p_now timestamptz)
 returns void
 language plpgsql
@@ -286,6 +287,16 @@ begin
   using pgwf.setting as s
   where w.heartbeat_at < p_now - s.worker_grace
     and not exists (select from pgwf.lease as l where l.worker_id = w.worker_id);
+  delete from pgwf.sleeper as d
+  using (
+    select s.channel, s.listener from pgwf.sleeper as s
+    where s.since < p_now - interval '5 minutes'
+      and not exists (
+        select from pgwf.worker as w
+        where w.worker_id = s.listener and w.heartbeat_at > p_now - interval '5 minutes')
+    for update skip locked
+  ) as dead
+  where d.channel = dead.channel and d.listener = dead.listener;
 end
 $$;
 

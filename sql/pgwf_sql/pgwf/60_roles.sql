@@ -93,7 +93,7 @@ declare
       'pgwf.forget_worker', 'pgwf.sweep', 'pgwf.add_partitions', 'pgwf_sdk.add_partitions'],
     'pgwf_worker', array[
       'pgwf.get_work', 'pgwf.extend_leases', 'pgwf.reschedule_jobs', 'pgwf.complete_jobs', 'pgwf.worker_heartbeat',
-      'pgwf.next_wakeup', 'pgwf_sdk.advance', 'pgwf_sdk.keepalive', 'pgwf_journal.code_numbers'],
+      'pgwf.next_wakeup', 'pgwf.sleep_in_turn', 'pgwf.wake_next', 'pgwf_sdk.advance', 'pgwf_sdk.keepalive', 'pgwf_journal.code_numbers'],
     'pgwf_client, pgwf_console', array[
       'pgwf_sdk.claim_task', 'pgwf_sdk.release_task', 'pgwf_sdk.decide_task', 'pgwf_sdk.retry_run'],
     'pgwf_reader, pgwf_console', array['pgwf_sdk.fork_price'],

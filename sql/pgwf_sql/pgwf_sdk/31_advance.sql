@@ -98,6 +98,7 @@ $$;
 -- n says where the next claim may begin, if that is not the beginning (pgwf._claim).
 -- All of it is read in a statement after the claim: what was committed while that was under way is in the answer.
 -- A job that is no run (somebody submitted it by hand for a need of workflows) is given back for a minute.
+-- Wakes the next two sleepers when it found all it asked for and there is more.
 create or replace function pgwf_sdk._claimed(
   p_worker_id text, p_worker_caps text[], p_slots int, p_lease_seconds double precision, p_position bigint[], p_now timestamptz)
 returns table (
@@ -111,6 +112,9 @@ declare
   v_claim record;
 begin
   v_claim := pgwf._claim(p_worker_id, p_worker_caps, p_slots, p_lease_seconds, p_now, p_position);
+  if cardinality(v_claim.n) >= p_slots then
+    perform pgwf._hand_on(p_worker_caps);
+  end if;
   select array_agg(c.x)
   into v_foreign
   from unnest(v_claim.n) c(x)

@@ -422,7 +422,7 @@ def test_a_worker_that_cannot_say_that_it_sleeps_tries_again(
     faults: list[str] = []
 
     async def run(self: AsyncDatabase, statement: Any, connection: Any = None) -> Any:
-        if statement.query == "sdk_sleep_on" and not faults:
+        if statement.query == "sdk_sleep_in_turn" and not faults:
             faults.append(statement.query)
             raise psycopg.OperationalError("the database system is in recovery mode")
         return await run_statement(self, statement, connection)

@@ -1,0 +1,1 @@
+select pgwf.wake_next(p_needs => %(needs)s::text[])

@@ -1,0 +1,145 @@
+"""Of many that sleep on one need, two are woken: who sleeps in turn, who is next, and how a turn is handed on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from psycopg import sql
+
+from tests.pgwf.leasing import Leasing, refused
+
+if TYPE_CHECKING:
+    from tests.support import Clock, Connect
+
+pytestmark = pytest.mark.own_session  # A session that listens keeps its connection.
+
+
+class Ear:
+    """A session that listens on names, and tells which of them it heard since it was asked last."""
+
+    def __init__(self, connect: Connect, *names: str) -> None:
+        self._conn = connect()
+        self._names = dict[str, str]()
+        for name in names:
+            (channel,) = self._conn.execute("select pgwf.channel(%s)", [name]).fetchone() or ("",)
+            self._names[channel] = name
+            self._conn.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+
+    def heard(self) -> list[str]:
+        self._conn.execute("select")
+        return sorted(self._names[notification.channel] for notification in self._conn.notifies(timeout=0))
+
+
+def sleep(pgwf: Leasing, clock: Clock, *listeners: str, needs: tuple[str, ...] = ("python",)) -> None:
+    for listener in listeners:
+        clock.advance(seconds=1)
+        pgwf.call("sleep_in_turn", listener=listener, needs=list(needs))
+
+
+def test_of_two_hundred_sleepers_the_last_one_and_one_other_are_woken(
+    pgwf: Leasing, clock: Clock, connect: Connect
+) -> None:
+    listeners = [f"w{number}" for number in range(200)]
+    ear = Ear(connect, "need.python", "turns.python", *(f"turn.{listener}" for listener in listeners))
+    sleep(pgwf, clock, *listeners)
+    others: set[str] = set()
+
+    for number in range(30):
+        pgwf.submit(f"job-{number}")
+        heard = ear.heard()
+        assert len(heard) <= 2
+        assert "turn.w199" in heard
+        others |= set(heard)
+
+    assert len(others) > 10  # By chance, so that nobody who is dead keeps all work to himself.
+
+
+def test_only_who_sleeps_on_a_need_is_woken_for_it(pgwf: Leasing, clock: Clock, connect: Connect) -> None:
+    ear = Ear(connect, "turn.w1", "turn.w2")
+    sleep(pgwf, clock, "w1")
+    sleep(pgwf, clock, "w2", needs=("gpu", "mail"))
+
+    pgwf.submit("a", "gpu")
+    assert ear.heard() == ["turn.w2"]
+    pgwf.submit("b", "trucks")
+    assert ear.heard() == []
+
+
+def test_a_new_request_replaces_the_old_one_and_wake_up_withdraws_it(
+    pgwf: Leasing, clock: Clock, connect: Connect
+) -> None:
+    ear = Ear(connect, "turn.w1")
+    sleep(pgwf, clock, "w1")
+    sleep(pgwf, clock, "w1", needs=("gpu",))
+
+    pgwf.submit("a")
+    assert ear.heard() == []
+    pgwf.submit("b", "gpu")
+    assert ear.heard() == ["turn.w1"]
+    pgwf.call("wake_up", listener="w1")
+    pgwf.submit("c", "gpu")
+    assert ear.heard() == []
+
+
+def test_who_sleeps_for_himself_is_woken_beside_those_who_take_turns(
+    pgwf: Leasing, clock: Clock, connect: Connect
+) -> None:
+    ear = Ear(connect, "need.python", "turn.w1")
+    sleep(pgwf, clock, "w1")
+
+    pgwf.submit("a")
+    assert ear.heard() == ["turn.w1"]
+    pgwf.call("sleep_on", listener="client", channels=["need.python"])
+    pgwf.submit("b")
+    assert ear.heard() == ["need.python", "turn.w1"]
+
+
+def test_a_turn_is_handed_on_while_there_is_work(pgwf: Leasing, clock: Clock, connect: Connect) -> None:
+    ear = Ear(connect, "turn.w1")
+    pgwf.submit("a")
+    sleep(pgwf, clock, "w1")
+
+    pgwf.call("wake_next", needs=["gpu", "python", None])
+    assert ear.heard() == ["turn.w1"]
+    pgwf.call("pause_need", need="python", worker_id="operator")
+    pgwf.call("wake_next", needs=["python"])
+    assert ear.heard() == []
+    pgwf.call("resume_need", need="python", worker_id="operator")
+    assert ear.heard() == ["turn.w1"]
+    pgwf.take()
+    pgwf.call("wake_next", needs=["python"])
+    assert ear.heard() == []
+
+
+def test_a_submitter_that_cannot_see_who_sleeps_wakes_all(pgwf: Leasing, clock: Clock, connect: Connect) -> None:
+    ear = Ear(connect, "turns.python")
+    worker = Leasing(connect())
+    with pgwf.conn.transaction():
+        pgwf.conn.execute("set transaction isolation level repeatable read")
+        pgwf.conn.execute("select count(*) from pgwf.job")
+        worker.call("sleep_in_turn", listener="w1", needs=["python"])
+        pgwf.submit("a")
+
+    assert ear.heard() == ["turns.python"]
+
+
+def test_the_requests_of_workers_that_died_in_their_sleep_are_forgotten(pgwf: Leasing, clock: Clock) -> None:
+    for listener in ("dead", "alive"):
+        pgwf.call("worker_heartbeat", worker_id=listener, capabilities=["python"])
+        sleep(pgwf, clock, listener)
+    pgwf.call("sleep_on", listener="client", channels=["need.python"])
+    clock.advance(minutes=10)
+    pgwf.call("worker_heartbeat", worker_id="alive", capabilities=["python"])
+
+    pgwf.value("sweep", worker_id="alive")
+
+    assert [row["listener"] for row in pgwf.rows("select listener from pgwf.sleeper order by 1")] == ["alive", "client"]
+
+
+def test_sleeping_in_turn_needs_a_listener_and_read_committed(pgwf: Leasing) -> None:
+    with refused("23502", "listener cannot be null"):
+        pgwf.call("sleep_in_turn", listener=None, needs=["python"])
+    with refused("WF020"), pgwf.conn.transaction():
+        pgwf.conn.execute("set transaction isolation level repeatable read")
+        pgwf.call("sleep_in_turn", listener="w1", needs=["python"])

@@ -1,0 +1,149 @@
+"""Many workers that sleep: few are woken for one run, enough for many, and nobody's turn is lost."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from pgwf_sdk import Client, Context, step, workflow
+from tests.sdk.worker.test_round_trips import HOT, LoggedServer, logged_server, plain, sync_steps, working
+from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+    from tests.sdk.worker.conftest import StartWorker
+
+__all__ = ["logged_server"]
+
+SOON = timedelta(seconds=60)
+LONG_POLL = timedelta(minutes=5)
+
+
+def asleep(db: Connection[Any]) -> int:
+    row = db.execute("select count(distinct listener) from pgwf.sleeper where since is not null").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_two_hundred_sleeping_workers_cost_a_submission_two_claims(logged_server: LoggedServer) -> None:
+    """Four of them are there; the others are rows of workers that died and whom nobody has forgotten yet."""
+    runs_count, workers_count = 20, 4
+    with (
+        Client(logged_server.dsn) as client,
+        psycopg.connect(logged_server.dsn, autocommit=True) as db,
+        ExitStack() as at_work,
+    ):
+        db.execute("select pgwf.sleep_in_turn('dead-' || x, array['sync_steps']) from generate_series(1, 196) x")
+        for _ in range(workers_count):
+            at_work.enter_context(working(client, sync_steps))
+        wait_until(lambda: asleep(db) == 200, "all sleep")
+        client.start(sync_steps(1)).result(timeout=SOON)
+        before = logged_server.statements()[HOT]
+
+        for _ in range(runs_count):
+            wait_until(lambda: asleep(db) == 200, "all sleep again")
+            assert client.start(sync_steps(1)).result(timeout=SOON) == 1
+
+        spent = logged_server.statements()[HOT] - before
+        db.execute("delete from pgwf.sleeper")
+    # A claim, a step, an end and a look before it sleeps again; the other who was woken looks once; and a few more
+    # looks of both while a transaction older than their registration is open.
+    assert spent <= runs_count * 8, f"{spent / runs_count} calls a run"
+
+
+def test_workers_with_one_place_each_are_all_woken_for_what_one_transaction_brings(
+    client: Client, start_worker: StartWorker, db: Connection[Any], dsn: str
+) -> None:
+    workers_count = 6
+    together = threading.Barrier(workers_count)
+
+    @step
+    def meet() -> None:
+        together.wait(60)
+
+    @workflow
+    def meeting(ctx: Context) -> str:
+        ctx.step(meet)
+        return "met"
+
+    for _ in range(workers_count):
+        start_worker(meeting, concurrency=1, poll=LONG_POLL)
+    wait_until(lambda: asleep(db) == workers_count, "all sleep")
+
+    with psycopg.connect(dsn) as conn:
+        runs = [client.start(meeting(), connection=conn) for _ in range(workers_count)]
+
+    assert [run.result(timeout=SOON) for run in runs] == ["met"] * workers_count
+
+
+def test_who_is_woken_and_has_no_room_hands_it_on(
+    client: Client, start_worker: StartWorker, db: Connection[Any], dsn: str
+) -> None:
+    inside, let_out = threading.Event(), threading.Event()
+
+    @step
+    def stay(name: str) -> str:
+        if name == "first":
+            inside.set()
+            assert let_out.wait(60)
+        return name
+
+    @workflow
+    def staying(ctx: Context, name: str) -> str:
+        return ctx.step(stay, name)
+
+    start_worker(staying, worker_id="full", concurrency=1, poll=LONG_POLL)
+    first = client.start(staying("first"))
+    assert inside.wait(60)
+    start_worker(staying, worker_id="free", concurrency=1, poll=LONG_POLL)
+    wait_until(lambda: asleep(db) == 1, "the other sleeps")
+    with psycopg.connect(dsn) as conn:
+        conn.execute("set local pgwf.notify = off")
+        second = client.start(staying("second"), connection=conn)
+
+    db.execute("select pg_notify(pgwf.channel('turn.full'), '')")
+
+    assert second.result(timeout=SOON) == "second"
+    let_out.set()
+    assert first.result(timeout=SOON) == "first"
+
+
+def test_work_that_nobody_was_told_of_is_found_by_the_poll(
+    client: Client, start_worker: StartWorker, db: Connection[Any], dsn: str
+) -> None:
+    @workflow
+    def quiet(ctx: Context) -> int:
+        return ctx.step(plain, 1)
+
+    start_worker(quiet, poll=timedelta(milliseconds=200))
+    wait_until(lambda: asleep(db) == 1, "it sleeps")
+
+    with psycopg.connect(dsn) as conn:
+        conn.execute("set local pgwf.notify = off")
+        run = client.start(quiet(), connection=conn)
+
+    assert run.result(timeout=SOON) == 2
+
+
+def test_a_worker_whose_listening_connection_is_lost_finds_work_all_the_same(
+    client: Client, start_worker: StartWorker, db: Connection[Any]
+) -> None:
+    @workflow
+    def quiet(ctx: Context) -> int:
+        return ctx.step(plain, 1)
+
+    start_worker(quiet, poll=timedelta(milliseconds=500))
+    wait_until(lambda: asleep(db) == 1, "it sleeps")
+    lost = db.execute(
+        "select count(pg_terminate_backend(pid)) from pg_stat_activity"
+        " where datname = current_database() and application_name = 'pgwf worker side'"
+    ).fetchone()
+    assert lost is not None
+    assert lost[0] >= 1
+
+    assert client.start(quiet()).result(timeout=SOON) == 2
