@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import psycopg
 
-from bench.engines._engine import Order, noted
+from bench.engines._engine import Order, first_times, noted
 from bench.processes import open_engine, workers
 from bench.rounds import Cell, Metric, Sample
 
@@ -142,8 +142,8 @@ class EngineBench:
                 time.sleep(PAUSE_SECONDS)
                 sent.append(time.monotonic())
                 self.engine.send(order)
-                wait_notes(notes, number + 1)
-        return percentiles([received[0] - one for one, received in zip(sent, noted(notes), strict=True)])
+                wait_for(lambda: len(first_times(notes)), number + 1, "signals received")
+        return percentiles([received - one for one, received in zip(sent, first_times(notes), strict=True)])
 
     def fan_out(self, children: int) -> Sample:
         """A workflow starts children of one step each and waits for them all; children a second."""
@@ -187,12 +187,12 @@ def percentiles(seconds: list[float]) -> Sample:
     }
 
 
-def wait_notes(notes: Path, count: int) -> None:
-    """Return once so many lines are noted. TimeoutError: they are not."""
+def wait_for(count: Callable[[], int], wanted: int, what: str) -> None:
+    """Return once the count is reached. TimeoutError: it is not."""
     until = time.monotonic() + RUN_SECONDS_MAX
-    while len(found := noted(notes)) < count:
+    while (found := count()) < wanted:
         if time.monotonic() > until:
-            raise TimeoutError(f"{len(found)} of {count} notes within {RUN_SECONDS_MAX:.0f} s")
+            raise TimeoutError(f"{found} of {wanted} {what} within {RUN_SECONDS_MAX:.0f} s")
         time.sleep(POLL_SECONDS / 10)
 
 

@@ -29,7 +29,6 @@ class Plan:
     rounds: int
     seconds: float
     """Of one sample of a rate."""
-    backlogs: tuple[int, ...]
     hold_seconds: float
     """How long each system works while a snapshot is held."""
     samples: int
@@ -43,7 +42,6 @@ PLANS = {
     "quick": Plan(
         rounds=3,
         seconds=0.5,
-        backlogs=(0, 10_000, 1_000_000),
         hold_seconds=20,
         samples=20,
         children=100,
@@ -53,7 +51,6 @@ PLANS = {
     "full": Plan(
         rounds=9,
         seconds=2.0,
-        backlogs=(0, 10_000, 1_000_000),
         hold_seconds=60,
         samples=100,
         children=1000,
@@ -61,6 +58,7 @@ PLANS = {
         idle_seconds=30,
     ),
 }
+BACKLOGS = (0, 10_000)
 COST_RUNS = 200
 
 
@@ -77,7 +75,8 @@ Groups = dict[str, "Callable[[], Iterator[Cell]]"]
 def _queue_groups(server: Server, subjects: Subjects, plan: Plan) -> Groups:
     return {
         "enqueue": lambda: submitting(server, subjects.queues, seconds=plan.seconds),
-        "claim": lambda: taking(server, subjects.queues, seconds=plan.seconds, backlogs=plan.backlogs),
+        "claim": lambda: taking(server, subjects.queues, seconds=plan.seconds, backlogs=BACKLOGS),
+        "million": lambda: taking(server, subjects.two_call_queues(), seconds=plan.seconds, backlogs=[1_000_000]),
         "snapshot": lambda: held_snapshot(
             server, subjects.two_call_queues(), seconds=plan.seconds, hold_seconds=plan.hold_seconds
         ),

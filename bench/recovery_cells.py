@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from bench.engine_cells import RUN_SECONDS_MAX, asked, wait_notes
+from bench.engine_cells import asked, wait_for
 from bench.engines._engine import Order, noted
 from bench.processes import WorkerProcess
 from bench.rounds import Metric
@@ -44,17 +44,13 @@ def _resume(bench: EngineBench, end: Callable[[WorkerProcess], None]) -> Sample:
             worker.go()
             if number == 0:
                 bench.engine.start(1, Order("stop", 1, str(notes)))
-                wait_notes(notes, 1)
+                wait_for(lambda: len(noted(notes)), 1, "runs in the step")
         time.sleep(STANDBY_SECONDS)
         ended_at = time.monotonic()
         end(made[0])
-        until = ended_at + RUN_SECONDS_MAX
-        while len(found := noted(notes)) < 2:
-            if time.monotonic() > until:
-                raise TimeoutError(f"the run did not go on within {RUN_SECONDS_MAX:.0f} s")
-            time.sleep(0.005)
+        wait_for(lambda: len(noted(notes)), 2, "steps after the end of the worker")
         bench.wait_finished(1)
     finally:
         for worker in made:
             worker.close()
-    return {SECONDS: found[1][0] - ended_at}
+    return {SECONDS: noted(notes)[1][0] - ended_at}

@@ -98,6 +98,14 @@ def noted(notes: Path) -> list[list[float]]:
         return []
 
 
+def first_times(notes: Path) -> list[float]:
+    """By number, when it was first noted: a replay goes over the same lines of code again."""
+    times: dict[int, float] = {}
+    for number, at in noted(notes):
+        times.setdefault(int(number), at)
+    return [times[number] for number in sorted(times)]
+
+
 def hang_once(notes: str, *, is_draining: Callable[[], bool] = lambda: False) -> int:
     """Note the time; the first time, hang then until killed, or until the worker drains."""
     is_first = not noted(Path(notes))

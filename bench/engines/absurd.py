@@ -96,7 +96,7 @@ async def _perform(parameters: dict[str, Any], context: Any) -> int:
     if order.shape == "signals":
         for number in range(order.count):
             await context.await_event(_event(order.notes, number))
-            note(order.notes, time.monotonic())
+            note(order.notes, number, time.monotonic())
         return order.count
     if order.shape == "stop":
         await context.step("first", nothing)

@@ -106,9 +106,9 @@ def _define() -> None:
             handles = [DBOS.enqueue_workflow(CHILDREN, child, number) for number in range(order.count)]
             return sum(handle.get_result() for handle in handles)
         if order.shape == "signals":
-            for _ in range(order.count):
+            for number in range(order.count):
                 DBOS.recv(SIGNAL, timeout_seconds=SIGNAL_SECONDS_MAX)
-                note(order.notes, time.monotonic())
+                note(order.notes, number, time.monotonic())
             return order.count
         if order.shape == "stop":
             nothing()

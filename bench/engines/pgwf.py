@@ -51,9 +51,9 @@ def plain(ctx: Context, order: Order) -> int:
     if order.shape == "children":
         return sum(ctx.map(child, range(order.count)))
     if order.shape == "signals":
-        for _ in range(order.count):
+        for number in range(order.count):
             ctx.wait_signal(SIGNAL, int)
-            note(order.notes, time.monotonic())
+            note(order.notes, number, time.monotonic())
         return order.count
     if order.shape == "stop":
         ctx.step(nothing)
@@ -73,9 +73,9 @@ async def awaited(ctx: AsyncContext, order: Order) -> int:
     if order.shape == "children":
         return sum(await ctx.map(child, range(order.count)))
     if order.shape == "signals":
-        for _ in range(order.count):
+        for number in range(order.count):
             await ctx.wait_signal(SIGNAL, int)
-            note(order.notes, time.monotonic())
+            note(order.notes, number, time.monotonic())
         return order.count
     if order.shape == "stop":
         await ctx.step(nothing_async)

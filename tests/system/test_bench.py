@@ -11,7 +11,7 @@ import pytest
 
 from bench import engine_cells, history, queue_cells, report
 from bench.engines import pgwf as pgwf_engine
-from bench.engines._engine import EngineSystem, Order, noted
+from bench.engines._engine import EngineSystem, Order, first_times, noted
 from bench.processes import workers
 from bench.queues import pgwf
 from bench.queues._queue import open_connection
@@ -154,7 +154,7 @@ def test_worker_processes_work_off_every_run_and_note_what_was_ordered(
             bench.wait_finished(5)
 
     assert [len(times) for times in noted(notes)] == [4, 4, 4]
-    assert len(noted(signals)) == 2
+    assert len(first_times(signals)) == 2
     assert db.execute("select status, count(*) from pgwf_sdk.runs group by status").fetchall() == [("completed", 9)]
 
 
