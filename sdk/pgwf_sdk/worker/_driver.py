@@ -118,6 +118,8 @@ class Driver:
             case "conflict":
                 # The item was committed by an earlier try whose answer was lost: only replay knows what it led to.
                 self._start_over()
+            case "busy":
+                raise AssertionError("an item that was left out is sent again, and not settled")
         self._is_settling = False
         self._pump()
 

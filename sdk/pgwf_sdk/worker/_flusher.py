@@ -239,7 +239,8 @@ class Flusher:
     def _on_busy(self, batch: Sequence[Sent], error: psycopg.Error) -> None:
         """Somebody's long transaction holds a row of one item: the others shall not wait for it."""
         log.debug("a call with %d items met a locked row: %s", len(batch), error)
-        if self._is_wary(item for _, item in batch):  # It is none of those that can be known before, such as the id of a child that is just being taken.
+        if self._is_wary(item for _, item in batch):
+            # Not a row that can be skipped: the id of a child, say, which somebody is just taking.
             self._part(batch, _BUSY_SECONDS_MAX)
         else:
             self._rest_seconds |= {item.n: _REST_SECONDS_MIN for _, item in batch}

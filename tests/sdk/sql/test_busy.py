@@ -108,9 +108,7 @@ def test_a_run_that_only_records_does_not_mind_who_holds_its_run_and_job(
     assert [answer.status for answer in hand.call(held.item("park"), busy_ok=True)[0]] == ["unread"]
 
 
-def test_nothing_is_left_of_an_item_that_is_left_out(
-    db: Conn, hand: Hand, session: Callable[[], Session]
-) -> None:
+def test_nothing_is_left_of_an_item_that_is_left_out(db: Conn, hand: Hand, session: Callable[[], Session]) -> None:
     start(db)
     start(db, "order-2")
     one, two = hand.claim(2)
