@@ -266,6 +266,75 @@ begin
 end
 $$;
 
+-- Leases the jobs of these rows of ready, which this transaction has locked; answers in the order of their urgency.
+create or replace function pgwf._grant(
+  p_spots tid[],
+  p_worker_id text,
+  p_until timestamptz,
+  p_capped text[],
+  p_aging interval,
+  p_now timestamptz,
+  out n bigint[],
+  out lease_ids uuid[],
+  out lease_nos bigint[],
+  out needs text[],
+  out priorities smallint[],
+  out pos bigint[]
+)
+language plpgsql
+volatile
+as $$
+declare
+  -- Drawn once: a server built without OpenSSL opens /dev/urandom for each. The last 48 bits are the lease's number.
+  v_lease_id text := gen_random_uuid()::text;
+begin
+  with taken as materialized (
+    delete from pgwf.ready as r where r.ctid = any (p_spots)
+    returning r.n, r.need, r.singleton_key, r.priority, r.ready_at, r.pos
+  ), numbered as (
+    select t.n, t.need, t.singleton_key, t.priority, t.pos, nextval('pgwf.lease_no') as lease_no
+    from taken as t
+    order by t.ready_at + (t.priority - 1) * p_aging, t.pos
+  ), granted as materialized (
+    -- Made here, not in the insert, whose rows would then have to be joined with what they came from.
+    select
+      m.n,
+      m.need,
+      m.singleton_key,
+      m.priority,
+      m.pos,
+      m.lease_no,
+      overlay(v_lease_id placing lpad(to_hex(m.lease_no & 281474976710655), 12, '0') from 25)::uuid as lease_id
+    from numbered as m
+  ), keys as (
+    insert into pgwf.held (singleton_key, n)
+    select g.singleton_key, g.n from granted as g where g.singleton_key is not null
+  ), leased as (
+    insert into pgwf.lease (n, lease_id, lease_no, until, worker_id, leased_at, need, singleton_key, capped)
+    select
+      g.n,
+      g.lease_id,
+      g.lease_no,
+      p_until,
+      p_worker_id,
+      p_now,
+      g.need,
+      g.singleton_key,
+      g.need = any (coalesce(p_capped, '{}'))
+    from granted as g
+  )
+  select
+    array_agg(g.n),
+    array_agg(g.lease_id),
+    array_agg(g.lease_no),
+    array_agg(g.need),
+    array_agg(g.priority),
+    array_agg(g.pos)
+  into n, lease_ids, lease_nos, needs, priorities, pos
+  from granted as g;
+end
+$$;
+
 -- Claims at most p_limit runnable jobs of the needs in p_worker_caps for p_lease_seconds, most urgent first: by the
 -- time a job became ready plus aging_seconds per priority level, then by position. Never waits. Traces when trace is
 -- on.
@@ -312,6 +381,8 @@ declare
   v_rows tid[];
   v_setting record;
   v_taken record;
+  v_input jsonb;
+  v_output jsonb;
   v_taken_needs text[] := '{}';
   v_taken_priorities smallint[] := '{}';
   v_taken_pos bigint[] := '{}';
@@ -347,41 +418,7 @@ begin
       continue when v_rows is null;
     end if;
 
-    with taken as materialized (
-      delete from pgwf.ready as r where r.ctid = any (v_rows)
-      returning r.n, r.need, r.singleton_key, r.priority, r.ready_at, r.pos
-    ), keys as (
-      insert into pgwf.held (singleton_key, n)
-      select t.singleton_key, t.n from taken as t where t.singleton_key is not null
-    ), leased as (
-      insert into pgwf.lease (n, lease_id, lease_no, until, worker_id, leased_at, need, singleton_key, capped)
-      select
-        t.n,
-        gen_random_uuid(),
-        nextval('pgwf.lease_no'),
-        until,
-        p_worker_id,
-        p_now,
-        t.need,
-        t.singleton_key,
-        t.need = any (coalesce(v_capped, '{}'))
-      from taken as t
-      returning n, lease_id, lease_no
-    )
-    select
-      array_agg(s.n) as n,
-      array_agg(s.lease_id) as lease_ids,
-      array_agg(s.lease_no) as lease_nos,
-      array_agg(s.need) as needs,
-      array_agg(s.priority) as priorities,
-      array_agg(s.pos) as pos
-    into v_taken
-    from (
-      select t.n, l.lease_id, l.lease_no, t.need, t.priority, t.pos
-      from taken as t
-      join leased as l on l.n = t.n
-      order by t.ready_at + (t.priority - 1) * v_setting.aging, t.pos
-    ) as s;
+    v_taken := pgwf._grant(v_rows, p_worker_id, until, v_capped, v_setting.aging, p_now);
     n := n || v_taken.n;
     lease_ids := lease_ids || v_taken.lease_ids;
     lease_nos := lease_nos || v_taken.lease_nos;
@@ -396,6 +433,9 @@ begin
   end loop;
 
   if v_setting.trace_enabled then
+    v_input := jsonb_build_object(
+      'worker_caps', p_worker_caps, 'lease_seconds', p_lease_seconds, 'limit_jobs', p_limit);
+    v_output := jsonb_build_object('lease_expires_at', until);
     insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
     select
       p_now,
@@ -403,10 +443,10 @@ begin
       j.job_id,
       t.lease_no,
       p_worker_id,
-      jsonb_build_object('worker_caps', p_worker_caps, 'lease_seconds', p_lease_seconds, 'limit_jobs', p_limit),
-      jsonb_build_object('lease_expires_at', until)
+      v_input,
+      v_output
     from unnest(n, lease_nos) as t(n, lease_no)
-    cross join lateral (select q.job_id from pgwf.job as q where q.n = t.n offset 0) as j;
+    join pgwf.job as j on j.n = t.n and j.n = any (_claim.n);
   end if;
   if p_position is null then
     return;
