@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         RunNotFoundError,
         RunNotRetryableError,
         RunTerminatedError,
+        SealedError,
         SerialisationError,
         StepFailedError,
         StepInterruptedError,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         WorkflowError,
     )
     from pgwf_sdk._retry import NonRetryable, RetryAfter, RetryPolicy
+    from pgwf_sdk._sealing import Sealing
     from pgwf_sdk._step_context import StepContext, current_step
     from pgwf_sdk.replay import AsyncChild, AsyncContext, Child, Context, Decision, Vote
     from pgwf_sdk.worker import Worker
@@ -82,6 +84,8 @@ __all__ = [
     "RunNotFoundError",
     "RunNotRetryableError",
     "RunTerminatedError",
+    "SealedError",
+    "Sealing",
     "SerialisationError",
     "Step",
     "StepContext",
@@ -105,7 +109,7 @@ __all__ = [
 ]
 
 # Where the names are, the modules that import least first.
-_HOMES = ("_errors", "_retry", "_definition", "_step_context", "replay", "_client", "worker")
+_HOMES = ("_errors", "_retry", "_sealing", "_definition", "_step_context", "replay", "_client", "worker")
 
 if not TYPE_CHECKING:  # Type checkers would take any name for one that is there.
 

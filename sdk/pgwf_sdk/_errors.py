@@ -203,6 +203,10 @@ class UndecodableError(OperatorError):
     """A stored payload does not fit the type it is to become. Nothing is lost: deploy a type that fits and resume."""
 
 
+class SealedError(OperatorError):
+    """A stored payload is sealed, and cannot be opened here: a key is missing, or it was changed. Nothing is lost."""
+
+
 class HistoryError(PgwfError):
     """A replay was given entries in another order than the journal has them: the fault of the caller, not of a run."""
 

@@ -7,6 +7,7 @@ needs no annotation; classes are found by name among imported modules, and nothi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import PurePath
 from typing import Any, Final, cast
@@ -16,11 +17,16 @@ from msgspec import inspect as shape
 
 from pgwf_sdk._errors import SerialisationError, UndecodableError
 from pgwf_sdk._names import annotation_text
+from pgwf_sdk._sealing import SEALED, sealed_by
 from pgwf_sdk._tagged import from_tagged, to_tagged
+from pgwf_sdk._upcast import has_hook, upcast
 
 NONE: Final = 0
 JSON: Final = 1
 TAGGED_JSON: Final = 2
+
+PAYLOAD_BYTES_MAX: Final = 64 << 20
+"""A longer value is refused: replays read all values of a run, and PostgreSQL takes 1 GB in all a statement."""
 
 _MARK: Final = b'{"$tagged":'
 _CODECS_MAX: Final = 2_000
@@ -50,11 +56,12 @@ def codec_for(annotation: Any) -> Codec:
 class Codec:
     """Encodes and decodes values of one annotated type; None or an absent annotation means any type."""
 
-    __slots__ = ("_decoder", "_is_complete", "annotation")
+    __slots__ = ("_decode_json", "_decoder", "_described", "_is_complete", "annotation")
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = annotation
         self._decoder: msgspec.json.Decoder[Any] = _plain_decoder
+        self._decode_json: Callable[[bytes], Any] = _plain_decoder.decode
         self._is_complete = False
         if annotation is None or annotation is Any or annotation is object:
             return
@@ -66,21 +73,30 @@ class Codec:
             # the annotation is only known to type checkers.
             return
         self._is_complete = _is_complete(described, set())
+        self._decode_json = self._decoder.decode
+        if has_hook(described):
+            self._described = described
+            self._decode_json = self._decode_old
 
     def encode(self, value: object, *, subject: str = "value") -> tuple[bytes | None, int]:
         """Return `value` as (payload, encoding). SerialisationError: it cannot be stored."""
         if value is None:
             return None, NONE
         plain = self._plain(value)
-        if plain is not None:
-            return plain, JSON
-        return to_tagged(value, subject), TAGGED_JSON
+        payload, encoding = (to_tagged(value, subject), TAGGED_JSON) if plain is None else (plain, JSON)
+        if len(payload) > PAYLOAD_BYTES_MAX:
+            raise SerialisationError(
+                f"{subject} is {len(payload) >> 20} MiB long as JSON; expected at most {PAYLOAD_BYTES_MAX >> 20} MiB:"
+                " keep it in a store for files and hand on its address",
+                path=subject,
+            )
+        return payload, encoding
 
     def decode(self, payload: bytes | None, encoding: int) -> Any:
         """Return the value that was encoded. UndecodableError: it does not fit the type, or a class is not imported."""
         if encoding == JSON:
             try:
-                return self._decoder.decode(payload or b"")
+                return self._decode_json(payload or b"")
             except (msgspec.MsgspecError, ValueError, TypeError) as error:
                 raise UndecodableError(
                     f"{_excerpt(payload)} is no {annotation_text(self.annotation)}: {error};"
@@ -90,6 +106,8 @@ class Codec:
             return self._untagged(payload or b"")
         if encoding == NONE:
             return None
+        if encoding == SEALED:
+            raise UndecodableError(f"{sealed_by(payload or b'')}; give it the key, then resume the run")
         raise UndecodableError(f"encoding {encoding} is unknown here; expected 0, 1 or 2: a newer SDK wrote this entry")
 
     def decode_sent(self, payload: bytes | None, encoding: int) -> Any:
@@ -126,11 +144,16 @@ class Codec:
             return from_tagged(embedded[len(_MARK) : -1])
         return self.decode(embedded, JSON)
 
+    def _decode_old(self, payload: bytes) -> Any:
+        """Some class in the type knows how values of its earlier versions look."""
+        stored = upcast(self._described, _plain_decoder.decode(payload))
+        return msgspec.convert(stored, self.annotation, dec_hook=_from_json)
+
     def _untagged(self, payload: bytes) -> Any:
         """Plain JSON without a tag may come from a sender who does not know the type; what has tags says what it is."""
         if self._is_complete and b'"$' not in payload:
             try:
-                return self._decoder.decode(payload)
+                return self._decode_json(payload)
             except (msgspec.MsgspecError, ValueError, TypeError):
                 pass  # Then it is what a step returned against its own annotation.
         return from_tagged(payload)

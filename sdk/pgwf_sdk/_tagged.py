@@ -25,6 +25,7 @@ import msgspec
 
 from pgwf_sdk._errors import SerialisationError, UndecodableError
 from pgwf_sdk._names import class_name, imported_class
+from pgwf_sdk._upcast import upcast_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -220,7 +221,8 @@ def _unpack_object(packed: Mapping[str, Any]) -> Any:
             f"{packed['$object']} is no longer a dataclass, NamedTuple, Struct or attrs class; expected what it was"
             " when the value was stored"
         )
-    fields = {name: _unpack(item) for name, item in packed["fields"].items() if name in known}
+    stored = upcast_fields(cls, {name: _unpack(item) for name, item in packed["fields"].items()})
+    fields = {name: item for name, item in stored.items() if name in known}
     if _is_tuple(cls) or issubclass(cls, msgspec.Struct):
         return cls(**fields)
     value: Any = object.__new__(cls)
@@ -235,12 +237,22 @@ def _unpack_object(packed: Mapping[str, Any]) -> Any:
 def _set_default(value: Any, cls: Any, name: str) -> None:
     """A field that came with a later version of the class takes its default; without one it stays unset."""
     if not dataclasses.is_dataclass(cls):
+        _set_attrs_default(value, cls, name)
         return
     field = next(field for field in dataclasses.fields(cls) if field.name == name)
     if field.default is not dataclasses.MISSING:
         object.__setattr__(value, name, field.default)
     elif field.default_factory is not dataclasses.MISSING:
         object.__setattr__(value, name, field.default_factory())
+
+
+def _set_attrs_default(value: Any, cls: Any, name: str) -> None:
+    default = next(field.default for field in cls.__attrs_attrs__ if field.name == name)
+    factory = getattr(default, "factory", None)
+    if factory is not None:
+        default = factory(value) if default.takes_self else factory()
+    if type(default).__name__ != "_Nothing":  # What attrs has for a field without a default.
+        object.__setattr__(value, name, default)
 
 
 def _unpack_path(text: str) -> pathlib.PurePath:

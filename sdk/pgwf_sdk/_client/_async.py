@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, Never, Self, TypeVar
@@ -13,11 +13,13 @@ from psycopg import AsyncConnection
 from pgwf_sdk._client import _calls
 from pgwf_sdk._client._identity import client_name, listener_name, new_run_id
 from pgwf_sdk._definition import Call, Workflow
-from pgwf_sdk._errors import RunNotFoundError
+from pgwf_sdk._errors import RunConflictError, RunNotFoundError
 from pgwf_sdk._misuse import check_call
+from pgwf_sdk._sealing import Sealing
 from pgwf_sdk._telemetry import Telemetry
 from pgwf_sdk.ops._rows import ForkPrice, RunSummary, TaskSummary
-from pgwf_sql.database import CONNECTIONS_MAX, AsyncDatabase, AsyncListener
+from pgwf_sdk.ops._sealed import SealedStatements
+from pgwf_sql.database import CONNECTIONS_MAX, AsyncDatabase, AsyncListener, Statement
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -33,6 +35,7 @@ class AsyncClient:
     decides (default: host and process). At most `connections_max` connections are open, and one more while somebody
     waits for a result. `telemetry` says where spans and metrics go (default: the process's OpenTelemetry providers).
     Where `dsn` leads through a pooler in transaction mode, `listen_dsn` leads past it; else results are polled for.
+    `sealing` compresses and encrypts what this client, and workers made with it, store.
     The first call raises SchemaOutdatedError if the database's schema is missing or too old.
     """
 
@@ -44,13 +47,19 @@ class AsyncClient:
         connections_max: int = CONNECTIONS_MAX,
         telemetry: Telemetry | None = None,
         listen_dsn: str | None = None,
+        sealing: Sealing | None = None,
     ) -> None:
         self.name = name or client_name()
         self.dsn = dsn
         self.listen_dsn = listen_dsn
+        self.sealing = sealing
         self.telemetry = telemetry or Telemetry()
         self._database = AsyncDatabase(
-            dsn, translate=_calls.translate, connections_max=connections_max, listen_dsn=listen_dsn
+            dsn,
+            translate=_calls.translate,
+            connections_max=connections_max,
+            listen_dsn=listen_dsn,
+            rewrite=None if sealing is None else SealedStatements(sealing),
         )
         self._listener = AsyncListener(self._database)
         self.human = AsyncHumanTasks(self._database, self.name)
@@ -85,7 +94,7 @@ class AsyncClient:
                 trace=starting.trace,
                 by=self.name,
             )
-            started = await self._database.run(statement, connection)
+            started = await self._started(statement, connection)
             starting.created = started.created
         return self._handle(started, call.workflow)
 
@@ -222,6 +231,21 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def _started(
+        self, statement: Statement[_calls.Started], connection: AsyncConnection[Any] | None
+    ) -> _calls.Started:
+        if self.sealing is None:
+            return await self._database.run(statement, connection)
+        # Equal inputs are not sealed to equal bytes: the ones that are there have to be opened to be compared.
+        try:
+            async with nullcontext() if connection is None else connection.transaction():
+                return await self._database.run(statement, connection)
+        except RunConflictError:
+            known = await self._database.run(_calls.known_start(statement, self.sealing), connection)
+            if known is None:
+                raise
+            return known
 
     def _handle(self, started: _calls.Started, workflow: Workflow[..., R] | None) -> "AsyncRun[R]":
         return AsyncRun(self, self._database, self._listener, started, workflow)

@@ -25,6 +25,8 @@ from pgwf_sdk._errors import (
     SerialisationError,
 )
 from pgwf_sdk._misuse import check_timedelta
+from pgwf_sdk._places import input_place
+from pgwf_sdk._sealing import Sealing
 from pgwf_sdk._wording import duration_words, stuck_words
 from pgwf_sdk.ops._filters import RunFilter
 from pgwf_sdk.ops._rows import FINAL_STATUSES, STATUSES, ForkPrice, RunSummary, TaskSummary
@@ -105,6 +107,19 @@ def start(
         _read_started,
         is_repeatable=True,
     )
+
+
+def known_start(start: Statement[Started], sealing: Sealing) -> Statement[Started | None]:
+    """The run that a start found its id taken by; None: it has another workflow or another input."""
+    wanted = start.parameters
+
+    def read(rows: Sequence[Row]) -> Started | None:
+        if not rows or rows[0]["workflow"] != wanted["workflow"]:
+            return None
+        payload, _ = sealing.open(rows[0]["payload"], rows[0]["encoding"], input_place(rows[0]["workflow"]))
+        return Started(rows[0]["n"], rows[0]["run_id"], created=False) if payload == wanted["input"] else None
+
+    return Statement("sdk_known_start", {"run_id": wanted["run_id"]}, read, is_repeatable=True)
 
 
 def run_summary(run_id: str) -> Statement[RunSummary]:

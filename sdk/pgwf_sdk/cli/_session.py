@@ -1,5 +1,6 @@
 """What a command knows of its surroundings: which database, which form of output, who is asking."""
 
+import base64
 import getpass
 import os
 import sys
@@ -12,10 +13,12 @@ from pgwf_sdk.cli._exit import CliError, ExitCode
 
 if TYPE_CHECKING:
     from pgwf_sdk._client import Client
+    from pgwf_sdk._sealing import Sealing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 FORMS = ("table", "json", "ids")
+KEYS_VARIABLE = "PGWF_KEYS"
 DSN_VARIABLES = ("PGWF_DSN", "DATABASE_URL")
 
 
@@ -48,7 +51,11 @@ class Session:
 
             listen_dsn = os.environ.get("PGWF_LISTEN_DSN")
             self._client = Client(
-                self.dsn, name=f"{self.user} (pgwf)", connections_max=1, listen_dsn=listen_dsn or None
+                self.dsn,
+                name=f"{self.user} (pgwf)",
+                connections_max=1,
+                listen_dsn=listen_dsn or None,
+                sealing=_sealing(os.environ.get(KEYS_VARIABLE)),
             )
             click.get_current_context().call_on_close(self._client.close)
         return self._client
@@ -73,6 +80,28 @@ class Session:
         except (UnicodeEncodeError, LookupError):
             return True
         return False
+
+
+def _sealing(keys: str | None) -> "Sealing | None":
+    """How values are sealed by the keys of PGWF_KEYS, `name=base64,…`, the one that seals first; empty: compressed."""
+    from pgwf_sdk._sealing import Sealing
+
+    if keys is None:
+        return None
+    named: dict[str, bytes] = {}
+    for part in filter(None, (one.strip() for one in keys.split(","))):
+        name, equals, text = part.partition("=")
+        try:
+            named[name] = base64.b64decode(text, validate=True)
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise CliError(
+                f"{KEYS_VARIABLE}: key {name!r} cannot be read; expected name=base64 of 32 bytes, several with commas"
+                " between them",
+                ExitCode.USAGE,
+            )
+    return Sealing(named)
 
 
 def session() -> Session:

@@ -15,7 +15,7 @@ from pgwf_sdk.ops._rows import (
     TaskSummary,
     WorkerSummary,
 )
-from pgwf_sdk.ops._source import Connection, Source, borrowed, run
+from pgwf_sdk.ops._source import Connection, Source, borrowed, run, unsealed
 from pgwf_sdk.ops._timeline import build_timeline
 from pgwf_sdk.ops._timeline_calls import Facts
 from pgwf_sdk.ops._timeline_rows import Timeline
@@ -48,7 +48,7 @@ def get_ending(source: Source, run_id: str) -> Ending:
     """How far the run with exactly this id is, and the JSON of its result or error once it is over."""
     with borrowed(source) as connection:
         _run(connection, run_id)
-        ending = execute(connection, _statements.ending_statement(run_id))
+        ending = execute(connection, unsealed(source, _statements.ending_statement(run_id)))
         if ending is None:
             raise RunNotFoundError(f"run {run_id!r} was removed by retention just now")
         return ending
@@ -78,7 +78,7 @@ def read_journal(
     """
     with borrowed(source) as connection:
         n = _run(connection, run_id).n
-        yield from _journal(connection, n, after_seq=after_seq, limit=limit)
+        yield from _journal(connection, n, after_seq=after_seq, limit=limit, source=source)
 
 
 def timeline(source: Source, run_id: str, *, fold: bool = True) -> Timeline:
@@ -192,11 +192,14 @@ def _children_of_calls(connection: Connection, n: int, calls: Sequence[OpenCall]
     return found
 
 
-def _journal(connection: Connection, n: int, *, after_seq: int, limit: int | None) -> Iterator[JournalEntry]:
+def _journal(
+    connection: Connection, n: int, *, after_seq: int, limit: int | None, source: Source | None = None
+) -> Iterator[JournalEntry]:
     left = limit
     while left is None or left > 0:
         rows = _JOURNAL_PAGE_ROWS if left is None else min(left, _JOURNAL_PAGE_ROWS)
-        page = execute(connection, _statements.journal_statement(n, after_seq=after_seq, limit=rows))
+        statement = _statements.journal_statement(n, after_seq=after_seq, limit=rows)
+        page = execute(connection, statement if source is None else unsealed(source, statement))
         yield from page
         if len(page) < rows:
             return

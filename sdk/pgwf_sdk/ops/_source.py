@@ -9,6 +9,8 @@ import msgspec
 import psycopg
 from msgspec import Struct
 
+from pgwf_sdk._sealing import Sealing
+from pgwf_sdk.ops._sealed import sealed_statement
 from pgwf_sql.database import Row, Statement, execute
 
 T = TypeVar("T")
@@ -40,7 +42,13 @@ def borrowed(source: Source) -> Generator[Connection]:
 def run(source: Source, statement: Statement[T]) -> T:
     """What `statement` answers."""
     with borrowed(source) as connection:
-        return execute(connection, statement)
+        return execute(connection, unsealed(source, statement))
+
+
+def unsealed(source: Source, statement: Statement[T]) -> Statement[T]:
+    """The statement as the source's client would run it: sealing what it carries, opening what it reads."""
+    sealing: Sealing | None = getattr(source, "sealing", None)
+    return statement if sealing is None else sealed_statement(statement, sealing)
 
 
 def read_all(row_type: type[S]) -> Callable[[Sequence[Row]], tuple[S, ...]]:

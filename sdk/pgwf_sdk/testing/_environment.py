@@ -14,8 +14,10 @@ from typing_extensions import ParamSpec
 
 from pgwf_sdk._client import Client, Run, _calls
 from pgwf_sdk._definition import Call, Step, Workflow, as_step
+from pgwf_sdk._sealing import Sealing
 from pgwf_sdk.embedded import EmbeddedServer, default_home
 from pgwf_sdk.ops import why_not_running
+from pgwf_sdk.ops._source import run
 from pgwf_sdk.testing import _statements
 from pgwf_sdk.testing._crashes import Appends, CrashReport, WorkerCut
 from pgwf_sdk.testing._database import OwnDatabase
@@ -45,8 +47,8 @@ SETTINGS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "of
 class LocalClient(Client):
     """A client whose runs the environment's worker knows; runs that are given no id are `run-1`, `run-2`, …"""
 
-    def __init__(self, dsn: str, stage: Stage) -> None:
-        super().__init__(dsn, name="test")
+    def __init__(self, dsn: str, stage: Stage, sealing: Sealing | None) -> None:
+        super().__init__(dsn, name="test", sealing=sealing)
         self._stage = stage
         self.numbers = count(1)
 
@@ -70,7 +72,12 @@ class Environment:
     """
 
     def __init__(
-        self, server: str | None = None, *, workflows: Iterable[Workflow[..., Any]] = (), replay: bool = True
+        self,
+        server: str | None = None,
+        *,
+        workflows: Iterable[Workflow[..., Any]] = (),
+        replay: bool = True,
+        sealing: Sealing | None = None,
     ) -> None:
         self._closing = ExitStack()
         self._added = list(workflows)
@@ -81,7 +88,7 @@ class Environment:
                 embedded = EmbeddedServer(default_home() / "testing", settings=SETTINGS)
                 server = self._closing.enter_context(embedded).dsn
             self.dsn = self._closing.enter_context(OwnDatabase(server)).dsn
-            self.client = self._closing.enter_context(LocalClient(self.dsn, self._stage))
+            self.client = self._closing.enter_context(LocalClient(self.dsn, self._stage, sealing))
             self._loop = asyncio.new_event_loop()
             self._loop.set_exception_handler(self._stage.failed)
             self._thread = threading.Thread(target=self._loop.run_forever, name="pgwf-environment", daemon=True)
@@ -267,6 +274,7 @@ class Environment:
             poll=POLL,
             grace=GRACE,
             build="",
+            sealing=self.client.sealing,
         )
         return VirtualSession(settings, self.client.telemetry, self._stage)
 
@@ -276,8 +284,7 @@ class Environment:
             await session.close()
 
     def _ending(self, run_id: str) -> _calls.Ending:
-        with self.client.connection() as connection:
-            return execute(connection, _calls.ending(run_id))
+        return run(self.client, _calls.ending(run_id))
 
     def _end_thread(self) -> None:
         asyncio.run_coroutine_threadsafe(self._drop_session(), self._loop).result()

@@ -17,10 +17,12 @@ from pgwf_sdk.replay import Blocked, Cancelled, Completed, Failed, Outcome, RunI
 from pgwf_sdk.testing import _statements
 from pgwf_sdk.testing._differences import ReplayDifferenceError
 from pgwf_sdk.testing._watch import difference, replay, said
+from pgwf_sdk.worker._seals import opened_entries
 from pgwf_sql.database import execute
 
 if TYPE_CHECKING:
     from pgwf_sdk._definition import Workflow
+    from pgwf_sdk._sealing import Sealing
     from pgwf_sdk.ops import LendsConnection
 
 FORMAT: Final = 1
@@ -62,7 +64,10 @@ class Recording:
 
     @classmethod
     def of(cls, client: LendsConnection, run_id: str) -> Recording:
-        """Read the journal of a run, over or not, from any database. RunNotFoundError: there is no such run."""
+        """Read the journal of a run, over or not, from any database; opened, if the client has the keys.
+
+        RunNotFoundError: there is no such run. SealedError: a key is missing.
+        """
         with client.connection() as connection:
             origin = execute(connection, _statements.origin(run_id))
             if origin is None:
@@ -70,6 +75,9 @@ class Recording:
             entries: list[Entry] = []
             while page := execute(connection, _statements.history(run_id, len(entries))):
                 entries += page
+        sealing: Sealing | None = getattr(client, "sealing", None)
+        if sealing is not None:
+            entries = opened_entries(sealing, entries)
         return cls(run_id, origin[0], origin[1], tuple(entries))
 
     @classmethod

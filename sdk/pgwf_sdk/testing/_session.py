@@ -129,6 +129,7 @@ class VirtualSession(Session):
             lease=self._settings.lease,
             clock=self._clock,
             claimed=self._claimed,
+            seal=self._seal,
             stage=self._stage,
         )
         self._flushing = asyncio.create_task(self._flusher.run(), name="pgwf-flusher")

@@ -105,10 +105,10 @@ class Driver:
                     self._engine.feed(entries)
             case "unread":
                 self._engine.feed(self._committed(item, answer.now_at))
-                self.waits.arrive(answer.inbox)
+                self.waits.arrive(self._port.opened_inbox(self, answer.inbox))
             case "undecided":
                 batch.give_back(self._batch, self.waits)
-                self.waits.arrive(answer.inbox)
+                self.waits.arrive(self._port.opened_inbox(self, answer.inbox))
             case "child_exists":
                 for key in batch.refuse(answer.taken):
                     self.waits.close(key)

@@ -55,6 +55,7 @@ class Flusher:
         lease: timedelta,
         clock: DatabaseClock,
         claimed: Callable[[Sequence[Claim]], None],
+        seal: Callable[[Item], Item] | None = None,
     ) -> None:
         self._connect = connect
         self._worker_id = worker_id
@@ -63,6 +64,7 @@ class Flusher:
         self._lease = lease
         self._clock = clock
         self._claimed = claimed
+        self._seal = seal
         self._connection: AsyncConnection[Any] | None = None
         self._items: deque[Sent] = deque()
         self._singles: deque[Sent] = deque()
@@ -192,6 +194,8 @@ class Flusher:
         if slots and (asked := tuple(needs)) != self._asked:
             # What the last claim said about the next one holds for the same needs in the same order.
             self._asked, self.position = asked, Position()
+        if self._seal is not None:
+            items = [self._seal(item) for item in items]
         values = parameters(
             self._worker_id,
             items,

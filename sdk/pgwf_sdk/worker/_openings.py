@@ -56,6 +56,11 @@ def _shortened(job_id: str, bytes_max: int) -> str:
     return f"{root}/{hashlib.blake2b(job_id.encode(), digest_size=16).hexdigest()}"
 
 
+def task_id_of(run_id: str, key: str) -> str:
+    """The id of the human task of a call."""
+    return _shortened(f"{run_id}{key}", ID_BYTES_MAX)
+
+
 def task_opening(run_id: str, command: OpenHuman) -> TaskOpening:
     """The human task of a call. SerialisationError: its subject cannot be stored. DefinitionError: what cannot
     be asked."""
@@ -71,7 +76,7 @@ def task_opening(run_id: str, command: OpenHuman) -> TaskOpening:
     subject, encoding = request.encode_subject()
     return TaskOpening(
         key=command.id.key,
-        task_id=_shortened(f"{run_id}{command.id.key}", ID_BYTES_MAX),
+        task_id=task_id_of(run_id, command.id.key),
         name=request.name,
         title=request.title,
         need=_need(request.name, request.need),

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from pgwf_sdk.replay import RunStep
-    from pgwf_sdk.worker._advance import Item
+    from pgwf_sdk.worker._advance import InboxRow, Item
     from pgwf_sdk.worker._driver import Driver
     from pgwf_sdk.worker._steps import StepAttempt
 
@@ -49,6 +49,10 @@ class Port(Protocol):
 
     def explain(self, n: int, report: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
         """Call `then` with the report on run `n`, completed by where its entries were recorded if that can be read."""
+
+    def opened_inbox(self, driver: Driver, rows: list[InboxRow], /) -> list[InboxRow]:
+        """Inbox rows in clear; none, and the driver gives its run back, when one cannot be opened here."""
+        ...
 
     def released(self, driver: Driver, status: str) -> None:
         """The lease is gone; `status` says how, as in RunTrace.released."""

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import psycopg
@@ -15,10 +16,11 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import make_conninfo
 
 from pgwf_sdk._definition import Workflow
+from pgwf_sdk._errors import SealedError
 from pgwf_sdk._telemetry import Telemetry
 from pgwf_sdk.ops._statements import history_statement
 from pgwf_sdk.replay import AsyncActivation, RunInfo, RunStep, SyncActivation
-from pgwf_sdk.worker._advance import Claim, Item
+from pgwf_sdk.worker._advance import Claim, InboxRow, Item
 from pgwf_sdk.worker._clock import DatabaseClock
 from pgwf_sdk.worker._detector import DetectingAsyncActivation, DetectingSyncActivation
 from pgwf_sdk.worker._driver import Driver
@@ -28,6 +30,7 @@ from pgwf_sdk.worker._health import Checkup, Pulse
 from pgwf_sdk.worker._lines import Lines
 from pgwf_sdk.worker._port import Handle
 from pgwf_sdk.worker._room import Occupant, Room
+from pgwf_sdk.worker._seals import opened_claim, opened_for, sealed
 from pgwf_sdk.worker._settings import Settings
 from pgwf_sdk.worker._sleeper import Sleeper
 from pgwf_sdk.worker._steps import StepAttempt
@@ -39,6 +42,7 @@ log = logging.getLogger("pgwf_sdk.worker")
 
 _HISTORY_PAGE: Final = 10_000
 _UNREAD_DELAY: Final = timedelta(seconds=1)
+_SEALED_DELAY: Final = timedelta(seconds=30)  # Somebody has to give a worker the key.
 _CANCEL_SECONDS: Final = 1.0
 _CLOSE_SECONDS_MAX: Final = 5.0  # A worker that is told to stop does not wait for a database that is gone.
 
@@ -70,14 +74,10 @@ class Session:
             translate=_as_is,
             listen_dsn=_named(settings.listen_dsn or settings.dsn, "pgwf worker side"),
         )
-        # User code may hold these for long, so nothing of the worker's own waits for them.
-        transactions = _named(settings.dsn, "pgwf worker transactions")
-        self._transactions = Transactions(
-            Database(transactions, translate=_as_is),
-            AsyncDatabase(transactions, translate=_as_is),
-            worker_id=settings.worker_id,
-            lease=settings.lease,
-        )
+        sealing = settings.sealing
+        self._seal: Callable[[Item], Item] | None = None if sealing is None else partial(sealed, sealing)
+        self.opened_inbox: Callable[[Driver, list[InboxRow]], list[InboxRow]] = partial(opened_for, sealing)
+        self._transactions = _transactions(settings, self._seal)
         self._room = Room(
             settings.capabilities if needs is None else needs,
             concurrency=settings.concurrency,
@@ -97,6 +97,7 @@ class Session:
             lease=settings.lease,
             clock=self._clock,
             claimed=self._claimed,
+            seal=self._seal,
         )
         self._room.changed = self._flusher.hunger
         self._tender = Tender(
@@ -256,6 +257,12 @@ class Session:
                 self._begin(claim, workflow)
 
     def _begin(self, claim: Claim, workflow: Workflow[..., Any]) -> None:
+        try:
+            claim = opened_claim(self._settings.sealing, claim)
+        except SealedError as error:
+            log.error("run %s: given back for %s: %s", claim.run_id, _SEALED_DELAY, error)
+            self._return(claim, delay=_SEALED_DELAY, note=str(error))
+            return
         trace = self._telemetry.run_trace(
             claim.run_id,
             claim.workflow,
@@ -380,6 +387,18 @@ async def _end(*tasks: asyncio.Task[None]) -> None:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=_CANCEL_SECONDS)
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _transactions(settings: Settings, seal: Callable[[Item], Item] | None) -> Transactions:
+    """Steps that commit with their SQL, on connections that user code may hold for long: nothing of ours waits there."""
+    dsn = _named(settings.dsn, "pgwf worker transactions")
+    return Transactions(
+        Database(dsn, translate=_as_is),
+        AsyncDatabase(dsn, translate=_as_is),
+        worker_id=settings.worker_id,
+        lease=settings.lease,
+        seal=seal,
+    )
 
 
 def _named(dsn: str, application: str) -> str:

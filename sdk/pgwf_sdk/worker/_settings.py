@@ -8,6 +8,7 @@ from typing import Any, Final
 from pgwf_sdk._definition import Workflow, pinned
 from pgwf_sdk._errors import DefinitionError
 from pgwf_sdk._misuse import check_names, check_workflows
+from pgwf_sdk._sealing import Sealing
 
 CONCURRENCY: Final = 64
 """Runs one worker works on at a time, unless told otherwise."""
@@ -41,6 +42,7 @@ class Settings:
     listen_dsn: str | None = None
     detects: bool = False
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
+    sealing: Sealing | None = None
 
     def __post_init__(self) -> None:
         limits = {f"the limit of {need!r}": count for need, count in self.limits.items()}

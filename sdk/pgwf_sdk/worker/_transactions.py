@@ -47,7 +47,16 @@ class _LostError(Exception):
 class Transactions:
     """Runs such steps on connections of its own, a few at a time."""
 
-    def __init__(self, database: Database, async_database: AsyncDatabase, *, worker_id: str, lease: timedelta) -> None:
+    def __init__(
+        self,
+        database: Database,
+        async_database: AsyncDatabase,
+        *,
+        worker_id: str,
+        lease: timedelta,
+        seal: Callable[[Item], Item] | None = None,
+    ) -> None:
+        self._seal = seal
         self._database = database
         self._async_database = async_database
         self._worker_id = worker_id
@@ -165,7 +174,8 @@ class Transactions:
         return keepalive(self._worker_id, [Held(item.n, item.lease_id, item.inbox_seen)], self._lease)
 
     def _parameters(self, item: Item) -> dict[str, Any]:
-        return parameters(self._worker_id, [item], capabilities=(), slots=0, lease=self._lease)
+        sent = item if self._seal is None else self._seal(item)
+        return parameters(self._worker_id, [sent], capabilities=(), slots=0, lease=self._lease)
 
 
 def _require_ok(settled: Settled) -> None:

@@ -60,6 +60,7 @@ class Worker:
             grace=grace,
             build=build,
             detects=detect,
+            sealing=client.sealing,
         )
         self._telemetry = client.telemetry
         self._stopping = threading.Event()

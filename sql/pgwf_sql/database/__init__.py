@@ -15,7 +15,7 @@ from pgwf_sql.database._arrays import (
 from pgwf_sql.database._listener import AsyncListener, Listener
 from pgwf_sql.database._pool import CONNECTIONS_MAX, AsyncDatabase, Database
 from pgwf_sql.database._schema import SchemaOutdatedError
-from pgwf_sql.database._statement import Row, Statement, execute, execute_async, read_nothing, read_value
+from pgwf_sql.database._statement import Rewrite, Row, Statement, execute, execute_async, read_nothing, read_value
 from pgwf_sql.database._timestamps import NEVER
 from pgwf_sql.database._translate import Translate, message_of
 
@@ -27,6 +27,7 @@ __all__ = [
     "Database",
     "Listener",
     "PackedArray",
+    "Rewrite",
     "Row",
     "SchemaOutdatedError",
     "Statement",

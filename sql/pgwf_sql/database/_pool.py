@@ -13,7 +13,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from pgwf_sql.database._fork import forget_when_forked
 from pgwf_sql.database._schema import require_schema_version, require_schema_version_async
-from pgwf_sql.database._statement import Statement, execute, execute_async
+from pgwf_sql.database._statement import Rewrite, Statement, execute, execute_async
 from pgwf_sql.database._translate import Translate, raise_translated
 
 T = TypeVar("T")
@@ -55,8 +55,10 @@ class Database:
         translate: Translate,
         connections_max: int = CONNECTIONS_MAX,
         listen_dsn: str | None = None,
+        rewrite: Rewrite | None = None,
     ) -> None:
         self._dsn = dsn
+        self._rewrite = rewrite
         self._listen_dsn = listen_dsn or dsn
         self._translate = translate
         self._connections_max = connections_max
@@ -73,6 +75,8 @@ class Database:
 
     def run(self, statement: Statement[T], connection: Connection[Any] | None = None) -> T:
         """Run `statement` in a transaction of its own, or inside the transaction of `connection`."""
+        if self._rewrite is not None:
+            statement = self._rewrite(statement)
         try:
             if connection is not None:
                 return execute(connection, statement)
@@ -167,8 +171,10 @@ class AsyncDatabase:
         translate: Translate,
         connections_max: int = CONNECTIONS_MAX,
         listen_dsn: str | None = None,
+        rewrite: Rewrite | None = None,
     ) -> None:
         self._dsn = dsn
+        self._rewrite = rewrite
         self._listen_dsn = listen_dsn or dsn
         self._translate = translate
         self._connections_max = connections_max
@@ -178,6 +184,8 @@ class AsyncDatabase:
 
     async def run(self, statement: Statement[T], connection: AsyncConnection[Any] | None = None) -> T:
         """Run `statement` in a transaction of its own, or inside the transaction of `connection`."""
+        if self._rewrite is not None:
+            statement = self._rewrite(statement)
         try:
             if connection is not None:
                 return await execute_async(connection, statement)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import dict_row
@@ -35,6 +35,14 @@ class Statement(Generic[T_co]):
     def for_busy(self) -> "Statement[T_co]":
         """The statement of the second attempt."""
         return replace(self, parameters={**self.parameters, **(self.when_busy or {})}, when_busy=None)
+
+
+class Rewrite(Protocol):
+    """Makes of each statement what is run instead: what it carries and what it reads may be stored in another form."""
+
+    def __call__(self, statement: "Statement[T]", /) -> "Statement[T]":
+        """The statement to run instead."""
+        ...
 
 
 def execute(connection: Connection[Any], statement: Statement[T]) -> T:

@@ -49,7 +49,7 @@ select
   e.name,
   e.occurrence,
   e.call,
-  case when e.encoding in (1, 2) then convert_from(e.payload, 'UTF8') end as payload,
+  case when e.encoding in (1, 2, 3) then convert_from(e.payload, 'UTF8') end as payload,
   e.encoding,
   e.recorded_at,
   e.lease_no,

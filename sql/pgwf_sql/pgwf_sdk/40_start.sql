@@ -27,8 +27,8 @@ begin
     when p_priority is null or p_priority not between 1 and 4 then
       format('priority is %s, expected 1 (most urgent) to 4', coalesce(p_priority::text, 'NULL'))
     when p_input is null then 'input is NULL, expected {"args": […], "kwargs": {…}} as bytes'
-    when p_encoding is null or p_encoding not in (1, 2) then
-      format('encoding is %s, expected 1 (JSON) or 2 (tagged JSON)', coalesce(p_encoding::text, 'NULL'))
+    when p_encoding is null or p_encoding not in (1, 2, 3) then
+      format('encoding is %s, expected 1 (JSON), 2 (tagged JSON) or 3 (sealed)', coalesce(p_encoding::text, 'NULL'))
   end;
   if v_flaw is not null then
     raise exception using errcode = 'WS004', message = format('run %s: %s', coalesce(quote_literal(left(p_run_id, 80)), 'NULL'), v_flaw);

@@ -37,10 +37,10 @@ begin
   if p_name is null or octet_length(p_name) not between 1 and 512 then
     raise exception using errcode = 'WS004', message = format('signal to run %s: name is %s, expected 1 to 512 bytes', p_run_id, coalesce(quote_literal(left(p_name, 80)), 'NULL'));
   end if;
-  if p_encoding is null or p_encoding not in (0, 1, 2) then
+  if p_encoding is null or p_encoding not in (0, 1, 2, 3) then
     raise exception using
       errcode = 'WS004',
-      message = format('signal %L to run %s: encoding is %s, expected 0 (no value), 1 (JSON) or 2 (tagged JSON)',
+      message = format('signal %L to run %s: encoding is %s, expected 0 (no value), 1 (JSON), 2 (tagged JSON) or 3 (sealed)',
         p_name, p_run_id, coalesce(p_encoding::text, 'NULL'));
   end if;
   if p_dedup_id is not null then

@@ -161,10 +161,10 @@ begin
     raise exception using errcode = 'WS004', message = format('decide task %s: by %s with %s value, expected a name and a value',
       p_task_id, coalesce(quote_literal(p_by), 'NULL'), case when p_payload is null then 'no' else 'a' end);
   end if;
-  if p_encoding is null or p_encoding not in (1, 2) or not pgwf_sdk._is_json(p_payload) then
+  if p_encoding is null or p_encoding not in (1, 2, 3) or not pgwf_sdk._is_json(p_payload) then
     raise exception using
       errcode = 'WS004',
-      message = format('decide task %s: the value is not JSON in encoding 1 (JSON) or 2 (tagged JSON), found %s in encoding %s',
+      message = format('decide task %s: the value is not JSON in encoding 1 (JSON), 2 (tagged JSON) or 3 (sealed), found %s in encoding %s',
         p_task_id, quote_literal(left(encode(p_payload, 'escape'), 80)), coalesce(p_encoding::text, 'NULL'));
   end if;
   v_seat := pgwf_sdk._take_task(p_task_id, 'decide');

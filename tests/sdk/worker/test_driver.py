@@ -93,6 +93,9 @@ class StillPort:
     def explain(self, n: int, report: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
         then(report)
 
+    def opened_inbox(self, driver: Driver, rows: list[InboxRow]) -> list[InboxRow]:
+        return rows
+
     def released(self, driver: Driver, status: str) -> None:
         pass
 

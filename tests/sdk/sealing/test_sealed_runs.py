@@ -1,0 +1,192 @@
+"""Nothing that a user's values say is in the database in clear, and everything works as without sealing."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from pgwf_sdk import (
+    AsyncClient,
+    ChildFailedError,
+    Client,
+    Context,
+    RetryPolicy,
+    RunConflictError,
+    RunFailedError,
+    SealedError,
+    Sealing,
+    current_step,
+    ops,
+    step,
+    workflow,
+)
+from pgwf_sdk.cli._app import run_command
+from pgwf_sdk.testing import Environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pgwf_sdk.embedded import EmbeddedServer
+
+pytest.importorskip("cryptography")
+
+KEY = os.urandom(32)
+SECRET = "s3cret"
+TEXTS = """
+    select t.name, t.line from (
+      select 'entry' as name, to_jsonb(x) as line from pgwf_journal.entry x
+      union all select 'inbox', to_jsonb(x) from pgwf_sdk.inbox x
+      union all select 'attempt', to_jsonb(x) from pgwf_sdk.attempt x
+      union all select 'task', to_jsonb(x) from pgwf_sdk.task x
+      union all select 'blocked', to_jsonb(x) from pgwf_sdk.blocked x
+      union all select 'job', to_jsonb(x) from pgwf.job x
+      union all select 'run', to_jsonb(x) from pgwf_sdk.run x
+    ) t where t.line::text like any (%s)
+"""
+
+
+@step(retry=RetryPolicy(max_attempts=2))
+def charge(card: str) -> str:
+    current_step().heartbeat(f"{card} is being charged")
+    if current_step().attempt == 1:
+        raise OSError(f"cannot charge {card}")
+    return f"{card} charged"
+
+
+@workflow
+def child(ctx: Context, card: str) -> str:
+    if card.endswith("!"):
+        raise ValueError(f"{card} refused")
+    return f"{card} checked"
+
+
+@workflow
+def shop(ctx: Context, card: str) -> list[Any]:
+    charged = ctx.step(charge, card)
+    try:
+        ctx.call(child(card + "!"))
+    except ChildFailedError as error:
+        refused = str(error.__cause__)
+    else:
+        refused = ""
+    note = ctx.wait_signal("note", str)
+    decision = ctx.human("release", {"card": card}, str, need="human.risk", prefill=f"{SECRET}?")
+    return [charged, ctx.call(child(card)), refused, note, decision.value, ctx.side_effect(lambda: card)]
+
+
+@workflow
+def failing(ctx: Context, card: str) -> None:
+    raise ValueError(f"{card} is no card")
+
+
+@pytest.fixture(scope="module")
+def sealed_environment(server: EmbeddedServer) -> Iterator[Environment]:
+    with Environment(server.dsn, sealing=Sealing({"k1": KEY})) as environment:
+        yield environment
+
+
+@pytest.fixture
+def env(sealed_environment: Environment) -> Iterator[Environment]:
+    sealed_environment.reset()
+    yield sealed_environment
+    sealed_environment.check()
+
+
+def play(env: Environment) -> list[Any]:
+    run = env.start(shop(SECRET), run_id="shop")
+    env.advance(timedelta(minutes=1))
+    run.signal("note", f"{SECRET} noted")
+    env.settle()
+    (task,) = env.client.human.list()
+    assert (task.subject, task.prefill) == (f'{{"card":"{SECRET}"}}', f'"{SECRET}?"')
+    env.client.human.decide(task.task_id, f"{SECRET} released", by="ann")
+    return env.result(run)
+
+
+def test_inputs_results_signals_decisions_children_and_errors_are_sealed_at_rest(env: Environment) -> None:
+    result = play(env)
+    with pytest.raises(RunFailedError, match="s3cret is no card"):
+        env.run(failing(SECRET), run_id="failing")
+
+    assert result == [
+        f"{SECRET} charged",
+        f"{SECRET} checked",
+        f"{SECRET}! refused",
+        f"{SECRET} noted",
+        f"{SECRET} released",
+        SECRET,
+    ]
+    with psycopg.connect(env.dsn) as connection:
+        found = connection.execute(TEXTS, [[f"%{SECRET}%", f"%{SECRET.encode().hex()}%"]]).fetchall()
+    assert found == []
+
+
+def test_a_story_with_sealed_values_ends_alike_wherever_its_worker_is_killed(env: Environment) -> None:
+    def story(env: Environment) -> object:
+        run = env.start(shop(SECRET), run_id="shop")
+        env.advance(timedelta(minutes=1))
+        run.signal("note", "x")
+        env.settle()
+        env.client.human.decide(env.client.human.list()[0].task_id, "y", by="ann")
+        return env.result(run)
+
+    report = env.crash_everywhere(story)
+
+    assert len(report.cuts) == 2 * report.append_count
+
+
+def test_starting_a_known_id_with_the_same_input_finds_the_run_also_under_another_key(env: Environment) -> None:
+    env.start(shop(SECRET), run_id="shop")
+
+    with Client(env.dsn, sealing=Sealing({"k2": os.urandom(32), "k1": KEY})) as client:
+        assert not client.start(shop(SECRET), run_id="shop").created
+        with client.connection() as connection, connection.transaction():
+            assert not client.start(shop(SECRET), run_id="shop", connection=connection).created
+        with pytest.raises(RunConflictError, match="another input"):
+            client.start(shop("other"), run_id="shop")
+
+
+def test_the_async_client_does_the_same(env: Environment) -> None:
+    async def start_again() -> bool:
+        async with AsyncClient(env.dsn, sealing=Sealing({"k1": KEY})) as client:
+            return (await client.start(failing(SECRET), run_id="failing")).created
+
+    env.client.start(failing(SECRET), run_id="failing")
+
+    assert not asyncio.run(start_again())
+
+
+def test_a_reader_without_the_key_is_told_so_and_sees_nothing(
+    env: Environment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(env)
+
+    with Client(env.dsn, sealing=Sealing()) as client, pytest.raises(SealedError, match="sealed with key 'k1'"):
+        client.get("shop").result()
+    first = next(iter(ops.read_journal(env.client, "shop")))
+    assert first.payload == f'{{"args":["{SECRET}"],"kwargs":{{}}}}'
+    for keys, shows in (("", False), (f"k1={base64.b64encode(KEY).decode()}", True)):
+        monkeypatch.setenv("PGWF_KEYS", keys)
+        assert run_command(["--dsn", env.dsn, "show", "shop", "--journal"]) == 0
+        said = capsys.readouterr().out
+        assert (SECRET in said) is shows
+        assert ('{"sealed":"' in said) is not shows
+
+
+def test_a_worker_without_the_key_gives_the_run_back_and_says_why(
+    server: EmbeddedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Environment(server.dsn) as env, Client(env.dsn, sealing=Sealing({"k1": KEY})) as client:
+        env.add(failing)
+        run = client.start(failing(SECRET), run_id="failing")
+
+        env.settle()
+
+        assert "sealed with key 'k1', which this reader does not have" in caplog.text
+        assert run.status() == "waiting"
