@@ -6,7 +6,7 @@ statuses mean stands at the SQL function.
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, TypedDict
 from uuid import UUID
@@ -14,7 +14,18 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from pgwf_journal import Entry, Kind, NewEntry, Phase
-from pgwf_sql.database import PackedArray, bigints, byteas, integers, smallints, texts, uuids
+from pgwf_sql.database import (
+    PackedArray,
+    bigints,
+    booleans,
+    byteas,
+    floats,
+    instants,
+    integers,
+    smallints,
+    texts,
+    uuids,
+)
 
 Disposition = Literal["keep", "park", "hop", "release", "complete", "fail", "cancel", "block"]
 ItemStatus = Literal["ok", "unread", "undecided", "fenced", "conflict", "child_exists", "busy"]
@@ -193,35 +204,30 @@ def parameters(
         "attempts": json.dumps(
             [{"item": index, **note} for index, item in enumerate(items, 1) for note in item.attempts]
         ),
-        "worker_caps": list(capabilities),
+        "worker_caps": texts(capabilities),
         "slots": slots,
         "lease_seconds": lease.total_seconds(),
-        "position": position,
+        "position": None if position is None else bigints(position),
         "busy_ok": busy_ok,
     }
 
 
-_DETAILS: dict[str, Callable[[Item], Any]] = {
-    "until": lambda item: item.until,
-    "delay_seconds": lambda item: None if item.delay is None else item.delay.total_seconds(),
-    "needs": lambda item: item.need,
-    "inbox_seen": lambda item: item.inbox_seen,
-    "wake_after": lambda item: item.wake_after,
-    "decides": lambda item: item.decides,
-    "notes": lambda item: item.note,
-    "lapsed": lambda item: item.lapsed,
-}
-_NO_DETAILS: dict[str, list[Any]] = {name: [] for name in _DETAILS}
-
-
-def _details(items: Sequence[Item]) -> dict[str, list[Any]]:
+def _details(items: Sequence[Item]) -> dict[str, PackedArray]:
     """What matters only to items that do more than append; a short array has the usual values."""
     count = len(items)
     while count and items[count - 1].is_plain:
         count -= 1
-    if not count:
-        return _NO_DETAILS
-    return {name: [detail(item) for item in items[:count]] for name, detail in _DETAILS.items()}
+    items = items[:count]
+    return {
+        "until": instants([item.until for item in items]),
+        "delay_seconds": floats([None if item.delay is None else item.delay.total_seconds() for item in items]),
+        "needs": texts([item.need for item in items]),
+        "inbox_seen": bigints([item.inbox_seen for item in items]),
+        "wake_after": integers([item.wake_after for item in items]),
+        "decides": booleans([item.decides for item in items]),
+        "notes": texts([item.note for item in items]),
+        "lapsed": booleans([item.lapsed for item in items]),
+    }
 
 
 def _entries(entries: Sequence[tuple[int, NewEntry]]) -> dict[str, PackedArray]:

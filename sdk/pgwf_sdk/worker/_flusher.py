@@ -36,6 +36,9 @@ _BUSY_SECONDS_MAX: Final = 2.0
 _REFUSED_SECONDS: Final = 1.0
 _DOUBLINGS_MAX: Final = 10
 
+_STALE = (errors.FeatureNotSupported, errors.InvalidSqlStatementName)
+"""The prepared call is not what the database has now: the schema was upgraded under it, or a pooler took its place."""
+
 _TOO_LARGE = (errors.ProgramLimitExceeded, errors.StatementTooComplex)
 
 _NOTHING: Final[Sequence[str]] = ()
@@ -155,6 +158,8 @@ class Flusher:
             settled, claims = await self._send([item for _, item in batch], needs, slots)
         except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
             self._on_busy(batch, error)
+        except _STALE as error:
+            await self._on_stale(batch, error)
         except _TOO_LARGE as error:
             await self._on_refused(batch, error)
         except psycopg.OperationalError as error:
@@ -240,6 +245,16 @@ class Flusher:
         """One of them failed before: the call is to leave out what it would have to wait for."""
         return bool(self._rest_seconds) and any(item.n in self._rest_seconds for item in items)
 
+    async def _on_stale(self, batch: Sequence[Sent], error: psycopg.Error) -> None:
+        """A new connection has nothing prepared; what it refuses at once is refused for another reason."""
+        if self._faults_count:
+            await self._on_refused(batch, error)
+            return
+        self._faults_count = 1
+        log.info("worker %s: connects anew, because the call it had prepared is gone: %s", self._worker_id, error)
+        await self._disconnect()
+        self._items.extendleft(reversed(batch))
+
     def _on_busy(self, batch: Sequence[Sent], error: psycopg.Error) -> None:
         """Somebody's long transaction holds a row of one item: the others shall not wait for it."""
         log.debug("a call with %d items met a locked row: %s", len(batch), error)
@@ -281,11 +296,14 @@ class Flusher:
             log.error("worker %s: asking for work failed", self._worker_id, exc_info=error)
             await asyncio.sleep(_REFUSED_SECONDS)
 
-    async def _reconnect(self, error: psycopg.Error) -> None:
-        log.warning("worker %s: the database cannot be reached (%s); trying again", self._worker_id, error)
+    async def _disconnect(self) -> None:
         if self._connection is not None:
             await self._connection.close()
             self._connection = None
+
+    async def _reconnect(self, error: psycopg.Error) -> None:
+        log.warning("worker %s: the database cannot be reached (%s); trying again", self._worker_id, error)
+        await self._disconnect()
         pause = _RECONNECT_SECONDS_MIN
         while True:
             try:

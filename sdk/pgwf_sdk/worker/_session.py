@@ -36,7 +36,7 @@ from pgwf_sdk.worker._sleeper import Sleeper
 from pgwf_sdk.worker._steps import StepAttempt
 from pgwf_sdk.worker._tender import Held, Kept, Tender
 from pgwf_sdk.worker._transactions import Transactions
-from pgwf_sql.database import AsyncDatabase, Database
+from pgwf_sql.database import AsyncDatabase, Database, prepare_if_direct
 
 log = logging.getLogger("pgwf_sdk.worker")
 
@@ -204,7 +204,9 @@ class Session:
                     await self._drained.wait()
 
     async def _connect(self) -> AsyncConnection[Any]:
-        return await self._hot.connect()
+        connection = await self._hot.connect()
+        await prepare_if_direct(connection)
+        return connection
 
     def _call_threadsafe(self, act: Callable[..., None], *args: Any) -> None:
         # The loop may be closed already when a thread has the last word.

@@ -6,12 +6,16 @@ The rooms describe what they want as `Statement` values without doing any I/O; `
 from pgwf_sql.database._arrays import (
     PackedArray,
     bigints,
+    booleans,
     byteas,
+    floats,
+    instants,
     integers,
     smallints,
     texts,
     uuids,
 )
+from pgwf_sql.database._direct import prepare_if_direct
 from pgwf_sql.database._listener import AsyncListener, Listener
 from pgwf_sql.database._pool import CONNECTIONS_MAX, AsyncDatabase, Database
 from pgwf_sql.database._schema import SchemaOutdatedError
@@ -33,11 +37,15 @@ __all__ = [
     "Statement",
     "Translate",
     "bigints",
+    "booleans",
     "byteas",
     "execute",
     "execute_async",
+    "floats",
+    "instants",
     "integers",
     "message_of",
+    "prepare_if_direct",
     "read_nothing",
     "read_value",
     "smallints",

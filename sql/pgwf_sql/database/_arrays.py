@@ -6,6 +6,7 @@ then each element with its length before it (-1 for NULL).
 
 import struct
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
@@ -14,12 +15,19 @@ import psycopg
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
+_BOOL: Final = 16
 _BYTEA: Final = 17
 _INT8: Final = 20
 _INT2: Final = 21
 _INT4: Final = 23
 _TEXT: Final = 25
+_FLOAT8: Final = 701
+_TIMESTAMPTZ: Final = 1184
 _UUID: Final = 2950
+
+_FLOAT: Final = struct.Struct("!id")
+_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 _NULL: Final = b"\xff\xff\xff\xff"
 _TEXT_KEPT_MAX: Final = 64
@@ -57,6 +65,23 @@ def integers(values: Sequence[int | None]) -> PackedArray:
 def smallints(values: Sequence[int | None]) -> PackedArray:
     """A `smallint[]`."""
     return _integers(values, "h", 2, _INT2)
+
+
+def floats(values: Sequence[float | None]) -> PackedArray:
+    """A `double precision[]`."""
+    return _joined([_NULL if value is None else _FLOAT.pack(8, value) for value in values], _FLOAT8, None in values)
+
+
+def booleans(values: Sequence[bool]) -> PackedArray:
+    """A `boolean[]`."""
+    return _joined([b"\0\0\0\1\1" if value else b"\0\0\0\1\0" for value in values], _BOOL, False)
+
+
+def instants(values: Sequence[datetime | None]) -> PackedArray:
+    """A `timestamptz[]`."""
+    return _integers(
+        [None if value is None else (value - _EPOCH) // _MICROSECOND for value in values], "q", 8, _TIMESTAMPTZ
+    )
 
 
 def texts(values: Sequence[str | None]) -> PackedArray:

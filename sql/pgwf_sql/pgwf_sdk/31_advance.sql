@@ -215,8 +215,7 @@ declare
   v_now timestamptz := pgwf_sdk._now();
   v_n bigint[] := p_n;
   v_busy int[] := '{}';
-  v_statuses text[];
-  v_taken text[];
+  v_settled record;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception using errcode = 'WS004', message = format('advance runs at read committed, found %s', current_setting('transaction_isolation'));
@@ -248,19 +247,18 @@ begin
     v_n := array(select case when a.ord <> all (v_busy) then a.n end from unnest(p_n) with ordinality a(n, ord) order by a.ord);
   end if;
   if cardinality(p_n) > 0 then
-    select s.statuses, s.taken into v_statuses, v_taken
-    from pgwf_sdk._settle(
+    v_settled := pgwf_sdk._settle(
       p_worker_id, v_now, v_n, p_lease_ids, p_expected_seqs, p_dispositions, p_until, p_delay_seconds, p_needs, p_inbox_seen, p_wake_after,
       p_decides, p_notes, p_lapsed, p_entry_items, p_entry_calls, p_entry_kinds, p_entry_phases, p_entry_scopes, p_entry_names,
       p_entry_occurrences, p_entry_payloads, p_entry_encodings, p_entry_codes, p_child_items, p_child_keys, p_child_run_ids,
-      p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_consumed_items, p_consumed_ids, p_tasks, p_attempts) s;
+      p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_consumed_items, p_consumed_ids, p_tasks, p_attempts);
     return query
     select a.ord::int, a.n, case when a.ord = any (v_busy) then 'busy' else a.status end, v_now, null::text, null::text, null::text, null::text, null::text, null::bigint, null::text, null::timestamptz,
       null::uuid, null::bigint, null::int, null::bigint, null::int[], null::smallint[], null::smallint[], null::text[], null::text[],
       null::int[], null::bytea[], null::smallint[], null::timestamptz[],
       case when a.status in ('unread', 'undecided') then pgwf_sdk._inbox(a.n, a.seen) end, null::jsonb,
-      case when a.status = 'child_exists' then v_taken end, null::bigint[]
-    from unnest(p_n, v_statuses, p_inbox_seen) with ordinality a(n, status, seen, ord)
+      case when a.status = 'child_exists' then v_settled.taken end, null::bigint[]
+    from unnest(p_n, v_settled.statuses, p_inbox_seen) with ordinality a(n, status, seen, ord)
     order by a.ord;
   end if;
 

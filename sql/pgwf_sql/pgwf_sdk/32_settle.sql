@@ -22,26 +22,8 @@ begin
 end
 $$;
 
--- Effect: appends entries of the items whose number p_n gives (NULL: an item that writes nothing) after p_heads.
-create or replace function pgwf_sdk._append(
-  p_n bigint[], p_heads bigint[], p_lease_nos bigint[], p_now timestamptz, p_items int[], p_calls int[], p_kinds smallint[], p_phases smallint[],
-  p_scopes text[], p_names text[], p_occurrences int[], p_payloads bytea[], p_encodings smallint[], p_codes int[]
-) returns void
-language plpgsql volatile
-as $$
-begin
-  insert into pgwf_journal.entry
-    (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
-  select p_n[e.item], p_heads[e.item] + row_number() over (partition by e.item order by e.ord), e.call, e.kind, e.phase, e.scope, e.name,
-    e.occurrence, e.payload, e.encoding, p_now, p_lease_nos[e.item], e.code
-  from unnest(p_items, p_calls, p_kinds, p_phases, p_scopes, p_names, p_occurrences, p_payloads, p_encodings, p_codes) with ordinality
-    e(item, call, kind, phase, scope, name, occurrence, payload, encoding, code, ord)
-  where p_n[e.item] is not null;
-end
-$$;
-
 -- Effect: writes down failed attempts that are to be tried again; an element without next_seconds takes the record back,
--- because the step is over.  The last word on a step counts.  p_n: as in _append.
+-- because the step is over.  The last word on a step counts.  p_n: NULL where an item writes nothing.
 create or replace function pgwf_sdk._note_attempts(p_n bigint[], p_attempts jsonb, p_now timestamptz) returns void
 language plpgsql volatile
 as $$
@@ -155,6 +137,20 @@ begin
 end
 $$;
 
+-- Effect: closes the tasks that p_tasks closes, if their seats are among p_seats.  p_n: NULL where an item writes nothing.
+create or replace function pgwf_sdk._close_for(p_n bigint[], p_tasks jsonb, p_seats bigint[], p_worker_id text, p_now timestamptz)
+returns void
+language plpgsql volatile
+as $$
+begin
+  perform pgwf_sdk._close_tasks(array_agg(s.seat), a.close, p_worker_id, p_now)
+  from jsonb_to_recordset(p_tasks) a(item int, key text, close text)
+  join pgwf_sdk.seat s on s.n = p_n[a.item] and s.key = a.key and s.seat = any (p_seats)
+  where a.close is not null
+  group by a.close;
+end
+$$;
+
 -- Effect: advance's items; a status each, and the ids of children that are taken.  Locks in order: names (children and seats are submitted first; those
 -- of an item that then is refused are withdrawn), run rows, leases, jobs.
 create or replace function pgwf_sdk._settle(
@@ -227,10 +223,8 @@ begin
     for no key update
   ) l on l.n = a.n and l.lease_id = a.lease_id;
 
-  v_jobs := v_moving || v_parents || v_children || v_seats || v_closing;
-  if true = any (p_lapsed) then
-    v_jobs := v_jobs || array(select a.n from unnest(p_n, p_lapsed) a(n, lapsed) where a.lapsed);
-  end if;
+  v_jobs := v_moving || v_parents || v_children || v_seats || v_closing
+    || case when true = any (p_lapsed) then array(select a.n from unnest(p_n, p_lapsed) a(n, lapsed) where a.lapsed) end;
   if cardinality(v_jobs) > 0 then
     perform pgwf._lock_jobs(v_jobs, '{}');
   end if;
@@ -268,8 +262,15 @@ begin
   end if;
 
   if cardinality(p_entry_items) > 0 then
-    perform pgwf_sdk._append(v_written, p_expected_seqs, v_lease_nos, p_now, p_entry_items, p_entry_calls, p_entry_kinds, p_entry_phases,
-      p_entry_scopes, p_entry_names, p_entry_occurrences, p_entry_payloads, p_entry_encodings, p_entry_codes);
+    -- Not joined with the items: a join of two function scans compares each with each.
+    insert into pgwf_journal.entry
+      (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
+    select v_written[e.item], p_expected_seqs[e.item] + row_number() over (partition by e.item order by e.ord), e.call, e.kind, e.phase,
+      e.scope, e.name, e.occurrence, e.payload, e.encoding, p_now, v_lease_nos[e.item], e.code
+    from unnest(p_entry_items, p_entry_calls, p_entry_kinds, p_entry_phases, p_entry_scopes, p_entry_names, p_entry_occurrences,
+      p_entry_payloads, p_entry_encodings, p_entry_codes) with ordinality
+      e(item, call, kind, phase, scope, name, occurrence, payload, encoding, code, ord)
+    where v_written[e.item] is not null;
     if true = any (p_lapsed) then
       update pgwf.job j set streak = 0
       from unnest(v_written, p_lapsed) with ordinality a(n, lapsed, ord)
@@ -292,11 +293,7 @@ begin
     perform pgwf_sdk._open_tasks(v_written, p_tasks, v_new_n[v_children_count + 1:], p_now);
   end if;
   if cardinality(v_closing) > 0 then
-    perform pgwf_sdk._close_tasks(array_agg(s.seat), a.close, p_worker_id, p_now)
-    from jsonb_to_recordset(p_tasks) a(item int, key text, close text)
-    join pgwf_sdk.seat s on s.n = v_written[a.item] and s.key = a.key and s.seat = any (v_closing)
-    where a.close is not null
-    group by a.close;
+    perform pgwf_sdk._close_for(v_written, p_tasks, v_closing, p_worker_id, p_now);
   end if;
 
   if cardinality(v_moving) > 0 then

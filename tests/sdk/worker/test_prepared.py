@@ -1,0 +1,54 @@
+"""A worker keeps its hot call prepared, and goes on when the schema is upgraded under it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from pgwf_sdk import Client, Context, step, workflow
+from pgwf_sql.database import prepare_if_direct
+
+if TYPE_CHECKING:
+    from tests.sdk.worker.conftest import StartWorker
+
+SOON = timedelta(seconds=30)
+
+
+@step
+def double(x: int) -> int:
+    return 2 * x
+
+
+@workflow
+def doubled(ctx: Context, x: int) -> int:
+    return ctx.step(double, x)
+
+
+@pytest.mark.own_session
+def test_a_connection_without_a_pooler_prepares(dsn: str) -> None:
+    async def threshold() -> int | None:
+        async with await psycopg.AsyncConnection.connect(dsn, prepare_threshold=None) as connection:
+            await prepare_if_direct(connection)
+            return connection.prepare_threshold
+
+    assert asyncio.run(threshold()) == 0
+
+
+def test_a_worker_goes_on_when_the_answer_of_its_prepared_call_has_changed(
+    client: Client, start_worker: StartWorker, db: psycopg.Connection[Any]
+) -> None:
+    start_worker(doubled)
+    assert client.start(doubled(1)).result(timeout=SOON) == 2
+
+    (definition,) = db.execute("select pg_get_functiondef('pgwf_sdk.advance'::regproc)").fetchone() or ("",)
+    renamed = definition.replace("taken text[]", "taken_ids text[]")
+    assert renamed != definition
+    with db.transaction():
+        db.execute("drop function pgwf_sdk.advance")
+        db.execute(renamed.encode())
+
+    assert client.start(doubled(2)).result(timeout=SOON) == 4
