@@ -392,7 +392,7 @@ async def _end(*tasks: asyncio.Task[None]) -> None:
 
 
 def _transactions(settings: Settings, seal: Callable[[Item], Item] | None) -> Transactions:
-    """Steps that commit with their SQL, on connections that user code may hold for long: nothing of ours waits there."""
+    """Steps that commit with their SQL, on connections that user code may hold for long: nothing else waits there."""
     dsn = _named(settings.dsn, "pgwf worker transactions")
     return Transactions(
         Database(dsn, translate=_as_is),
