@@ -270,6 +270,19 @@ def test_a_position_ahead_of_the_sequence_holds_until_the_next_whole_look(pgwf: 
     assert worker.claim() == ["python-2"]
 
 
+def test_a_look_before_the_first_job_passes_nothing(pgwf: Leasing, worker: Worker) -> None:
+    """A sequence nobody drew from says 1, as one that gave out 1."""
+    looked = "select pgwf._next_position(%s, '{}', true, 1, '{}', '{}', '{}', false, true) as position"
+
+    (before,) = pgwf.rows(looked, [list(CAPS)])
+    worker.begin_at(*before["position"][1:])
+    pgwf.submit("first")
+
+    assert worker.claim() == ["first"]
+    (after,) = pgwf.rows(looked, [list(CAPS)])
+    assert (set(before["position"][1:]), set(after["position"][1:])) == ({0}, {1})
+
+
 def test_a_position_that_would_hold_for_hours_is_not_believed(pgwf: Leasing, worker: Worker) -> None:
     """The server's clock was set back."""
     fill(pgwf, 1)
