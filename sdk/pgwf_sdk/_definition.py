@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, Protocol, TypeVar, cast, overload
 
 import msgspec
 from typing_extensions import ParamSpec
@@ -53,8 +53,9 @@ class Step(Generic[P, R_co]):
 
     `timeout` bounds one attempt, `total_timeout` all of them together with the pauses, `heartbeat_timeout` the silence
     between two heartbeats. `at_most_once` records that an attempt begins before it begins, so that it is never repeated
-    after a crash: the workflow then sees StepInterruptedError. A step with a `need` runs only on a worker that offers
-    it. Calling a Step calls its function; inside a workflow's body that is an error.
+    after a crash: the workflow then sees StepInterruptedError. `isolate="process"` runs a plain step in a process of
+    its own, which is killed when its time is over or nobody wants its result. A step with a `need` runs only on a
+    worker that offers it. Calling a Step calls its function; inside a workflow's body that is an error.
     """
 
     fn: Callable[..., Any]
@@ -65,9 +66,12 @@ class Step(Generic[P, R_co]):
     total_timeout: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
     at_most_once: bool = False
+    isolate: Literal["process"] | None = None
     is_transaction: bool = False
 
     def __post_init__(self) -> None:
+        if self.isolate is not None:
+            self._check_isolation()
         for option, kind in _STEP_OPTION_TYPES.items():
             value = getattr(self, option)
             if value is not None and not isinstance(value, kind):
@@ -77,6 +81,13 @@ class Step(Generic[P, R_co]):
                 )
         if self.need is not None:
             check_id(self.need, f"step {self.name!r}: need")
+
+    def _check_isolation(self) -> None:
+        if self.isolate != "process":
+            raise DefinitionError(f'step {self.name!r}: isolate is {self.isolate!r}; expected "process"')
+        if self.is_async or self.is_transaction:
+            what = "an async function" if self.is_async else "run in a transaction, on a connection of the worker"
+            raise DefinitionError(f'step {self.name!r} is {what}; expected a plain def with isolate="process"')
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         workflow = inside_workflow.get()
@@ -105,6 +116,7 @@ class Step(Generic[P, R_co]):
         total_timeout: timedelta | None = None,
         heartbeat_timeout: timedelta | None = None,
         at_most_once: bool | None = None,
+        isolate: Literal["process"] | None = None,
     ) -> Step[P, R_co]:
         """Return a copy with these options; None leaves an option as it is."""
         changes: dict[str, Any] = {
@@ -115,6 +127,7 @@ class Step(Generic[P, R_co]):
             "total_timeout": total_timeout,
             "heartbeat_timeout": heartbeat_timeout,
             "at_most_once": at_most_once,
+            "isolate": isolate,
         }
         return replace(self, **{option: value for option, value in changes.items() if value is not None})
 
@@ -283,6 +296,7 @@ def step(
     total_timeout: timedelta | None = None,
     heartbeat_timeout: timedelta | None = None,
     at_most_once: bool = False,
+    isolate: Literal["process"] | None = None,
 ) -> StepDecorator: ...
 def step(
     fn: Callable[..., Any] | None = None,
@@ -295,6 +309,7 @@ def step(
     total_timeout: timedelta | None = None,
     heartbeat_timeout: timedelta | None = None,
     at_most_once: bool = False,
+    isolate: Literal["process"] | None = None,
 ) -> Any:
     """Define a step, as `@step` or `@step(option=…)`; what the options mean stands at Step.
 
@@ -311,6 +326,7 @@ def step(
             total_timeout=total_timeout,
             heartbeat_timeout=heartbeat_timeout,
             at_most_once=at_most_once,
+            isolate=isolate,
         )
     if isinstance(fn, Step | Workflow):
         raise DefinitionError(f"{fn!r} is a definition already; expected a function, or {fn!r}.options(…) of a Step")
@@ -323,6 +339,7 @@ def step(
         total_timeout,
         heartbeat_timeout,
         at_most_once,
+        isolate,
     )
     return made
 

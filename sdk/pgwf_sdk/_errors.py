@@ -109,6 +109,15 @@ class StepInterruptedError(WorkflowError):
         self.step = step
 
 
+class StepProcessError(WorkflowError):
+    """The process of an isolated step died, and no attempt is left. `exit_code` is negative for a signal."""
+
+    def __init__(self, message: str, *, step: str = "", exit_code: int = 0) -> None:
+        super().__init__(message)
+        self.step = step
+        self.exit_code = exit_code
+
+
 class ChildFailedError(WorkflowError):
     """A child run failed, was cancelled or was terminated; `__cause__` is what it failed with, when it failed."""
 

@@ -45,6 +45,11 @@ class StepContext:
         self._beat = beat
 
     @property
+    def call(self) -> str:
+        """Which call of all runs this is an attempt of."""
+        return self._call
+
+    @property
     def idempotency_key(self) -> UUID:
         """The same for all attempts of this call, and no other's."""
         return uuid5(NAMESPACE_OID, f"pgwf:{self._call}")

@@ -66,7 +66,7 @@ class StepMock(Generic[R]):
                 raise outcome
             return outcome
 
-        stand_in = replace(step, fn=answer, is_transaction=False)
+        stand_in = replace(step, fn=answer, is_transaction=False, isolate=None)
         vars(stand_in).update(is_async=False, codec=step.codec)
         return stand_in
 

@@ -183,6 +183,7 @@ class VirtualSession(Session):
             await self._stage.connection.close()
         await self._database.close()
         await self._transactions.close()
+        await self._processes.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._step_pool.shutdown(wait=False, cancel_futures=True)
 

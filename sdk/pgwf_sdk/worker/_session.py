@@ -29,6 +29,7 @@ from pgwf_sdk.worker._flusher import Flusher
 from pgwf_sdk.worker._health import Checkup, Pulse
 from pgwf_sdk.worker._lines import Lines
 from pgwf_sdk.worker._port import Handle
+from pgwf_sdk.worker._processes import Processes
 from pgwf_sdk.worker._room import Occupant, Room
 from pgwf_sdk.worker._seals import opened_claim, opened_for, sealed
 from pgwf_sdk.worker._settings import Settings
@@ -78,6 +79,7 @@ class Session:
         self._seal: Callable[[Item], Item] | None = None if sealing is None else partial(sealed, sealing)
         self.opened_inbox: Callable[[Driver, list[InboxRow]], list[InboxRow]] = partial(opened_for, sealing)
         self._transactions = _transactions(settings, self._seal)
+        self._processes = Processes(settings.step_processes)
         self._room = Room(
             settings.capabilities if needs is None else needs,
             concurrency=settings.concurrency,
@@ -156,6 +158,7 @@ class Session:
             await asyncio.to_thread(self._tender.stop)
             await self._database.close()
             await self._transactions.close()
+            await self._processes.close()
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._step_pool.shutdown(wait=False, cancel_futures=True)
         log.info("worker %s: stopped", self._settings.worker_id)
@@ -359,6 +362,7 @@ class Session:
             trace=driver.trace,
             threads=self._step_pool,
             transactions=self._transactions,
+            processes=self._processes,
             last_heartbeat=last_heartbeat,
             report=self._room.watched(command.step.need, driver.step_reported),
         )

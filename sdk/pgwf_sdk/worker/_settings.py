@@ -14,6 +14,8 @@ CONCURRENCY: Final = 64
 """Runs one worker works on at a time, unless told otherwise."""
 STEP_THREADS: Final = 16
 """Plain (not async) steps one worker runs at a time, unless told otherwise."""
+STEP_PROCESSES: Final = 4
+"""Steps with a process of their own that one worker runs at a time, unless told otherwise."""
 LEASE: Final = timedelta(seconds=15)
 """Three missed keepalives; then another worker may take the run."""
 POLL: Final = timedelta(seconds=5)
@@ -43,10 +45,17 @@ class Settings:
     detects: bool = False
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
     sealing: Sealing | None = None
+    step_processes: int = STEP_PROCESSES
 
     def __post_init__(self) -> None:
         limits = {f"the limit of {need!r}": count for need, count in self.limits.items()}
-        for name, count in {"concurrency": self.concurrency, "step_threads": self.step_threads, **limits}.items():
+        counts = {
+            "concurrency": self.concurrency,
+            "step_threads": self.step_threads,
+            "step_processes": self.step_processes,
+            **limits,
+        }
+        for name, count in counts.items():
             if count < 1:
                 raise DefinitionError(f"Worker: {name} is {count}; expected 1 or more")
         for need in self.limits:

@@ -20,6 +20,7 @@ from pgwf_sdk._step_context import StepContext, enter_step, leave_step
 from pgwf_sdk._telemetry import RunTrace
 from pgwf_sdk.replay import CallId, RunStep
 from pgwf_sdk.worker._advance import Item, ItemAnswer
+from pgwf_sdk.worker._processes import Processes
 from pgwf_sdk.worker._transactions import Transactions
 
 log = logging.getLogger("pgwf_sdk.worker")
@@ -79,6 +80,7 @@ class StepAttempt:
         "_is_dropped",
         "_limit",
         "_loop",
+        "_processes",
         "_report",
         "_reported_time",
         "_task",
@@ -101,6 +103,7 @@ class StepAttempt:
         trace: RunTrace,
         threads: Executor,
         transactions: Transactions,
+        processes: Processes,
         last_heartbeat: str | None,
         report: Callable[[CallId, int, StepReport], None],
     ) -> None:
@@ -116,6 +119,7 @@ class StepAttempt:
         self._trace = trace
         self._threads = threads
         self._transactions = transactions
+        self._processes = processes
         self._report = report
         self._is_dropped = False
         self._loop = asyncio.get_running_loop()
@@ -199,6 +203,8 @@ class StepAttempt:
         self._limit.reschedule(None if until == math.inf else until)
 
     def _call(self, step: Step[..., Any]) -> Coroutine[Any, Any, StepReturned | StepCommitted]:
+        if step.isolate is not None:
+            return self._call_in_process(step)
         return self._call_async(step) if step.is_async else self._call_on_thread(step)
 
     async def _call_async(self, step: Step[..., Any]) -> StepReturned | StepCommitted:
@@ -246,6 +252,10 @@ class StepAttempt:
             if not future.done():
                 self.context.cancelled = True
                 future.add_done_callback(_swallow)
+
+    async def _call_in_process(self, step: Step[..., Any]) -> StepReturned:
+        with self._trace.attempt(self.command.id.key, step.name, self.number):
+            return StepReturned(*await self._processes.run(self.command, self.context, self._beaten))
 
     async def _turn(self, payload: bytes | None, encoding: int) -> Item:
         if self._is_dropped or self._task.done():

@@ -13,7 +13,17 @@ from pgwf_sdk._client import Client
 from pgwf_sdk._definition import Workflow
 from pgwf_sdk.worker._health import Health, HealthState
 from pgwf_sdk.worker._session import Session
-from pgwf_sdk.worker._settings import CONCURRENCY, GRACE, LEASE, POLL, STEP_THREADS, Settings, by_name, offered
+from pgwf_sdk.worker._settings import (
+    CONCURRENCY,
+    GRACE,
+    LEASE,
+    POLL,
+    STEP_PROCESSES,
+    STEP_THREADS,
+    Settings,
+    by_name,
+    offered,
+)
 
 
 class Worker:
@@ -22,7 +32,8 @@ class Worker:
     It knows `workflows`, and offers their names and `capabilities`: it is handed runs that need one of these, and steps
     with such a `need`. `concurrency` bounds the runs it works on at a time (runs that wait are in no worker), `limits`
     what it does for a capability (`{"gpu": 1}`: one step with that need at a time; the next goes to another worker, or
-    waits for this one without holding any place), and `step_threads` the plain steps. A run whose worker is silent for
+    waits for this one without holding any place), and `step_threads` the plain steps, `step_processes`
+    those that are isolated. A run whose worker is silent for
     `lease` is taken over by another. `build` names this version of the code; runs pinned to a build only go to workers
     of it. `detect` is for development: where a workflow's code reads a clock, draws at random, or uses files and
     sockets, a DeterminismWarning stands at its line; that code is slower. DefinitionError: names that clash, a
@@ -38,6 +49,7 @@ class Worker:
         concurrency: int = CONCURRENCY,
         limits: Mapping[str, int] | None = None,
         step_threads: int = STEP_THREADS,
+        step_processes: int = STEP_PROCESSES,
         lease: timedelta = LEASE,
         poll: timedelta = POLL,
         grace: timedelta = GRACE,
@@ -55,6 +67,7 @@ class Worker:
             concurrency=concurrency,
             limits=dict(limits or {}),
             step_threads=step_threads,
+            step_processes=step_processes,
             lease=lease,
             poll=poll,
             grace=grace,
