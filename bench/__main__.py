@@ -55,6 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     with running(options.data) as server:
         probe = CommitProbe(server)
         measured: list[Measured] = []
+        left_out: list[str] = []
         result = Result(
             {
                 "plan": options.plan,
@@ -65,11 +66,13 @@ def main(arguments: Sequence[str]) -> int:
             },
             limits(server, probe),
             measured,
+            left_out,
         )
         try:
             rounds = options.rounds or plan.rounds
             # One by one, because a cell's databases are there only until the next is asked for.
-            measured.extend(measure(cell, rounds=rounds, probe=probe) for cell in cells(server, subjects, plan, only))
+            found = cells(server, subjects, plan, only, left_out)
+            measured.extend(measure(cell, rounds=rounds, probe=probe) for cell in found)
         finally:
             for path in write(result, options.out):
                 print(path)

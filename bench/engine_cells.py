@@ -34,7 +34,7 @@ QUERIES = Metric("transactions/s", more_is_better=False)
 WORKERS = 2
 FIRST_RUNS = 20
 GROWTH = 6
-RUNS_MAX = 20_000
+RUNS_MAX = 10_000
 POLL_SECONDS = 0.02
 RUN_SECONDS_MAX = 60.0
 STEPS = 10
@@ -168,6 +168,7 @@ class EngineBench:
 
     def idle(self, seconds: float) -> Sample:
         """Transactions of one worker that has nothing to do: those of a long life less those of a short one."""
+        time.sleep(REPORT_SECONDS)
         short, long = (self._transactions(alive) for alive in (IDLE_SECONDS_MIN, IDLE_SECONDS_MIN + seconds))
         return {QUERIES: (long - short) / seconds}
 
@@ -204,7 +205,6 @@ def written(dsn: str, *, steps: int) -> Generator[Sample]:
     """
     sample: Sample = {}
     with psycopg.connect(dsn, autocommit=True) as observer:
-        time.sleep(REPORT_SECONDS)
         before = _written(observer)
         yield sample
         after = _written(observer)

@@ -23,14 +23,16 @@ LEASE_SECONDS = 5
 STANDBY_SECONDS = 1.0
 
 
-def resuming(server: Server, systems: Sequence[EngineSystem]) -> Iterator[Cell]:
+def resuming(server: Server, systems: Sequence[EngineSystem], *, rounds_max: int) -> Iterator[Cell]:
     """With a lease of five seconds, for those who have one."""
     durable = [system for system in systems if "stop" in system.shapes]
-    title = f"a run goes on after kill -9 of its worker, lease {LEASE_SECONDS} s, another worker up"
-    yield from asked(server, durable, title, lambda bench: _resume(bench, WorkerProcess.kill))
+    killed = f"a run goes on after kill -9 of its worker, lease {LEASE_SECONDS} s, another worker up"
+    yield from asked(server, durable, killed, lambda bench: _resume(bench, WorkerProcess.kill), rounds_max=rounds_max)
     draining = [system for system in durable if system.name.startswith("pgwf")]
-    title = "a run goes on after SIGTERM to its worker, another worker up"
-    yield from asked(server, draining, title, lambda bench: _resume(bench, WorkerProcess.terminate))
+    told = "a run goes on after SIGTERM to its worker, another worker up"
+    yield from asked(
+        server, draining, told, lambda bench: _resume(bench, WorkerProcess.terminate), rounds_max=rounds_max
+    )
 
 
 def _resume(bench: EngineBench, end: Callable[[WorkerProcess], None]) -> Sample:

@@ -25,6 +25,8 @@ class Result:
     about: Mapping[str, Any]
     limits: Mapping[str, float]
     cells: Sequence[Measured]
+    left_out: Sequence[str] = ()
+    """Groups of cells there was no time for."""
 
 
 def write(result: Result, folder: Path) -> list[Path]:
@@ -45,6 +47,7 @@ def as_json(result: Result) -> dict[str, Any]:
     return {
         "about": dict(result.about),
         "limits": {name: round(value, 2) for name, value in result.limits.items()},
+        "left_out": list(result.left_out),
         "cells": [_cell_as_json(cell) for cell in result.cells],
     }
 
@@ -78,6 +81,8 @@ def as_markdown(result: Result) -> str:
     lines = ["# Results", ""]
     lines += [f"- {name}: {value}" for name, value in result.about.items()]
     lines += [f"- {name}: {value:,.0f}" for name, value in result.limits.items()]
+    if result.left_out:
+        lines += [f"- left out, as there was no time: {', '.join(result.left_out)}"]
     for cell in result.cells:
         lines += ["", f"## {cell.title}", "", *_table(cell)]
         commits, load = median(cell.commits_per_second or [0]), median(cell.load or [0])
