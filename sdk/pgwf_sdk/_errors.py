@@ -252,6 +252,7 @@ class BranchCancelled(BaseException):
 
 
 ERROR_BY_SQLSTATE: dict[str, type[PgwfError]] = {
+    "22021": InvalidArgumentError,
     "WS001": RunConflictError,
     "WS002": RunNotFoundError,
     "WS003": RunFinishedError,

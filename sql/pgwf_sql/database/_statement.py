@@ -1,9 +1,11 @@
 """A statement as a value: which query, with which parameters, and what its rows mean."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
+import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import dict_row
 
@@ -49,7 +51,8 @@ def execute(connection: Connection[Any], statement: Statement[T]) -> T:
     """Run `statement` on `connection` and read its rows; the connection's transaction is neither begun nor ended."""
     with connection.cursor(row_factory=dict_row) as cursor:
         adapt_never(cursor)
-        cursor.execute(query(statement.query).encode(), statement.parameters)
+        with _refused_as_text():
+            cursor.execute(query(statement.query).encode(), statement.parameters)
         rows = cursor.fetchall() if cursor.description else []
     return statement.read(rows)
 
@@ -58,9 +61,23 @@ async def execute_async(connection: AsyncConnection[Any], statement: Statement[T
     """Like `execute`, on an asynchronous connection."""
     async with connection.cursor(row_factory=dict_row) as cursor:
         adapt_never(cursor)
-        await cursor.execute(query(statement.query).encode(), statement.parameters)
+        with _refused_as_text():
+            await cursor.execute(query(statement.query).encode(), statement.parameters)
         rows = await cursor.fetchall() if cursor.description else []
     return statement.read(rows)
+
+
+@contextmanager
+def _refused_as_text() -> Generator[None]:
+    """What cannot even be sent (NUL, a lone surrogate) is the error it would be on the server, with its SQLSTATE."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        raise psycopg.errors.CharacterNotInRepertoire(f"an argument is no valid Unicode text: {error}") from error
+    except psycopg.DataError as error:
+        if error.sqlstate is not None:
+            raise
+        raise psycopg.errors.CharacterNotInRepertoire(f"an argument cannot be sent: {error}") from error
 
 
 def read_nothing(rows: Sequence[Row]) -> None:

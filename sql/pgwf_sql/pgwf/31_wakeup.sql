@@ -150,8 +150,26 @@ begin
 end
 $$;
 
+-- Refuses requests to be woken that could not be stored.
+create or replace function pgwf._require_listener(p_listener text, p_names text[])
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_listener is null then
+    perform pgwf._refuse('23502', 'listener cannot be null');
+  elsif octet_length(p_listener) > 512
+    or exists (select from unnest(p_names) as d(name) where octet_length(d.name) > 1024)
+  then
+    perform pgwf._refuse('WF001', 'listener must have at most 512 bytes, a channel or need at most 1024');
+  end if;
+end
+$$;
+
 -- Asks for a wake-up on these names until wake_up. Returns this transaction's id: once no older transaction runs,
--- nobody can add work without having seen the request. Locks the listener's own rows. Errors: WF020, 23502.
+-- nobody can add work without having seen the request. Locks the listener's own rows. Errors: 23502,
+-- WF001, WF020.
 create or replace function pgwf.sleep_on(p_listener text, p_channels text[])
 returns xid8
 language plpgsql
@@ -160,9 +178,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pgwf._require_read_committed();
-  if p_listener is null then
-    perform pgwf._refuse('23502', 'listener cannot be null');
-  end if;
+  perform pgwf._require_listener(p_listener, p_channels);
   insert into pgwf.sleeper (channel, listener)
   select distinct c.channel, p_listener
   from unnest(p_channels) as c(channel)
@@ -175,7 +191,7 @@ $$;
 
 -- Asks to be woken for work of these needs in turn with others who asked so, until wake_up: on the channels
 -- 'turn.<listener>', and 'turns.<need>' from transactions that cannot see who asked. Replaces the listener's requests.
--- Returns the same as sleep_on. Locks the listener's own rows. Errors: WF020, 23502.
+-- Returns the same as sleep_on. Locks the listener's own rows. Errors: 23502, WF001, WF020.
 create or replace function pgwf.sleep_in_turn(p_listener text, p_needs text[])
 returns xid8
 language plpgsql
@@ -186,9 +202,7 @@ declare
   v_now timestamptz := pgwf._now();
 begin
   perform pgwf._require_read_committed();
-  if p_listener is null then
-    perform pgwf._refuse('23502', 'listener cannot be null');
-  end if;
+  perform pgwf._require_listener(p_listener, p_needs);
   delete from pgwf.sleeper where listener = p_listener;
   insert into pgwf.sleeper (channel, listener, since)
   select distinct 'need.' || d.need, p_listener, v_now

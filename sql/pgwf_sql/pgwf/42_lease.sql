@@ -255,7 +255,7 @@ begin
   perform pgwf._require_read_committed();
   perform pgwf._require_worker(p_worker_id);
   perform pgwf._require_lease_id(p_job_id, p_lease_id);
-  if p_additional_seconds is null or p_additional_seconds <= 0 then
+  if p_additional_seconds is null or not (p_additional_seconds > 0 and p_additional_seconds <= 1e10) then
     perform pgwf._refuse('WF001', 'additional_seconds must be positive');
   end if;
   select e.status, e.until
@@ -296,7 +296,7 @@ begin
   perform pgwf._require_read_committed();
   perform pgwf._require_worker(p_worker_id);
   perform pgwf._require_lengths(cardinality(p_job_ids), cardinality(p_lease_ids));
-  if p_additional_seconds is null or p_additional_seconds <= 0 then
+  if p_additional_seconds is null or not (p_additional_seconds > 0 and p_additional_seconds <= 1e10) then
     perform pgwf._refuse('WF001', 'additional_seconds must be positive');
   end if;
   return query

@@ -71,6 +71,22 @@ begin
 end
 $$;
 
+-- Effect: whether entries have kinds, phases and encodings that there are, and no NULL among them.
+create or replace function pgwf_journal._are_known(p_kinds smallint[], p_phases smallint[], p_encodings smallint[]) returns boolean
+language sql immutable
+as $$
+  select p_kinds <@ '{1,2,3,4,5,6,7,8,9,10,11,12,13,14}'::smallint[] and p_phases <@ '{1,2,3,4,5,6,7}'::smallint[]
+    and p_encodings <@ '{0,1,2,3}'::smallint[]
+$$;
+
+-- Effect: whether a JSON value is left out, or a whole number that an int can hold.
+create or replace function pgwf_journal._is_count(p_value jsonb) returns boolean
+language sql immutable
+as $$
+  select p_value is null or jsonb_typeof(p_value) = 'null'
+    or (jsonb_typeof(p_value) = 'number' and p_value::numeric between 0 and 2147483647 and p_value::numeric % 1 = 0)
+$$;
+
 -- Effect: appends entries to a journal, all or nothing, after entry p_expected_seq (NULL: after whatever is the last),
 -- and returns the new head.  p_entries is a JSON array of objects with name (required), kind (a label of
 -- pgwf_journal.kind, default step), phase (default completed), scope, occurrence, call and payload (any JSON value).
@@ -90,13 +106,16 @@ begin
   select format('entry %s: %s', e.ord, case
       when jsonb_typeof(e.item) <> 'object' then format('is %s, expected an object', jsonb_typeof(e.item))
       when nullif(e.item ->> 'name', '') is null then 'has no name'
-      when k.kind is null then format('kind %L is unknown', e.item ->> 'kind')
-      else format('phase %L is unknown', e.item ->> 'phase') end)
+      when k.kind is null then format('kind %L is unknown', left(e.item ->> 'kind', 80))
+      when f.phase is null then format('phase %L is unknown', left(e.item ->> 'phase', 80))
+      else 'call, occurrence and code are whole numbers of 0 or more' end)
   into v_unknown
   from jsonb_array_elements(p_entries) with ordinality e(item, ord)
   left join pgwf_journal.kind k on k.label = coalesce(e.item ->> 'kind', 'step')
   left join pgwf_journal.phase f on f.label = coalesce(e.item ->> 'phase', 'completed')
   where jsonb_typeof(e.item) <> 'object' or nullif(e.item ->> 'name', '') is null or k.kind is null or f.phase is null
+    or not pgwf_journal._is_count(e.item -> 'call') or not pgwf_journal._is_count(e.item -> 'occurrence')
+    or not pgwf_journal._is_count(e.item -> 'code')
   order by e.ord
   limit 1;
   if v_unknown is not null then
@@ -143,6 +162,15 @@ begin
       errcode = 'WJ005',
       message = format('journal %s: the arrays of an append must be of one length, none NULL', p_journal_id);
   end if;
+  if not pgwf_journal._are_known(p_kinds, p_phases, p_encodings)
+    or array_position(p_calls, null) is not null or array_position(p_scopes, null) is not null
+    or array_position(p_names, null) is not null or array_position(p_occurrences, null) is not null
+  then
+    raise exception using
+      errcode = 'WJ005',
+      message = format('journal %s: entries have NULL, or a kind, phase or encoding that there is not', p_journal_id),
+      hint = 'Tables pgwf_journal.kind and pgwf_journal.phase list them; encodings are 0 to 3.';
+  end if;
   v_n := pgwf_journal._own_number(p_journal_id);
   -- Read after the lock, in a statement of its own: the snapshot must be younger than the lock.
   v_head := pgwf_journal._head(v_n);
@@ -165,12 +193,20 @@ $$;
 
 -- Effect: the numbers of the given code positions of one build, made when new.  Called by a client once for each line
 -- and kept; on a connection of its own, because an open transaction that made one would hold up everybody else's.
--- Locks: new positions, until the end of the transaction.
+-- Locks: new positions, until the end of the transaction.  Errors: WJ005.
 create or replace function pgwf_journal.code_numbers(p_build text, p_files text[], p_lines int[]) returns table (file text, line int, code int)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+  if p_build is null or octet_length(p_build) > 512 or cardinality(p_files) is distinct from cardinality(p_lines)
+    or array_position(p_lines, null) is not null
+    or exists (select from unnest(p_files) f(path) where f.path is null or octet_length(f.path) > 1024)
+  then
+    raise exception using
+      errcode = 'WJ005',
+      message = 'code positions: expected a build of at most 512 bytes, and as many files (at most 1,024 bytes) as lines, none NULL';
+  end if;
   insert into pgwf_journal.code (build, file, line)
   select distinct p_build, a.file, a.line
   from unnest(p_files, p_lines) a(file, line)

@@ -9,7 +9,7 @@ as $$
   where e.n = (select j.n from pgwf_journal.journal j where j.journal_id = p_journal_id)
     and e.seq > coalesce(p_after_seq, 0)
   order by e.seq
-  limit p_limit
+  limit greatest(p_limit, 0)
 $$;
 
 -- Effect: the number of the last entry of a journal; 0 when it is empty.  Errors: WJ002.

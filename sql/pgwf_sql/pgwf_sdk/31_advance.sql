@@ -157,6 +157,86 @@ begin
 end
 $$;
 
+-- Effect: what is wrong with the arguments of advance beside their lengths, or NULL.  One bad argument refuses the call:
+-- only a worker that is no worker of ours sends one.
+create or replace function pgwf_sdk._advance_flaw(
+  p_worker_id text, p_lease_seconds double precision, p_dispositions text[], p_delay_seconds double precision[], p_needs text[], p_notes text[],
+  p_calls int[], p_kinds smallint[], p_phases smallint[], p_scopes text[], p_names text[], p_occurrences int[], p_encodings smallint[],
+  p_child_keys text[], p_child_workflows text[], p_child_encodings smallint[], p_tasks jsonb, p_attempts jsonb
+) returns text
+language plpgsql immutable
+as $$
+begin
+  return case
+    when p_worker_id is null then 'worker_id cannot be null'
+    when p_lease_seconds is null or not (p_lease_seconds > 0 and p_lease_seconds <= 1e9) then
+      format('lease_seconds is %s, expected more than 0 and at most 1e9', coalesce(p_lease_seconds::text, 'NULL'))
+    when not p_dispositions <@ array['keep', 'park', 'hop', 'release', 'complete', 'fail', 'cancel', 'block'] then
+      format('dispositions are %s; expected keep, park, hop, release, complete, fail, cancel or block', left(p_dispositions::text, 200))
+    when not (1e9 >= all (p_delay_seconds) and -1e9 <= all (p_delay_seconds)) then 'delay_seconds are beyond 1e9'
+    when exists (select from unnest(p_needs) d(need) where octet_length(d.need) > 512) then 'a need must have at most 512 bytes'
+    when 'block' = any (p_dispositions) and exists (
+      select from unnest(p_dispositions, p_notes) b(disposition, note)
+      where b.disposition = 'block' and not pgwf_sdk._is_jsonb(b.note))
+    then 'the report of a blocked run (notes) is not JSON'
+    when array_position(p_calls, null) is not null or array_position(p_scopes, null) is not null
+      or array_position(p_names, null) is not null or array_position(p_occurrences, null) is not null
+      or not pgwf_journal._are_known(p_kinds, p_phases, p_encodings)
+    then 'entries have NULL, or a kind, phase or encoding that there is not'
+    when array_position(p_child_keys, null) is not null
+      or exists (select from unnest(p_child_workflows) w(name) where w.name is null or octet_length(w.name) not between 1 and 512)
+      or not coalesce(p_child_encodings <@ '{1,2,3}'::smallint[], true)
+    then 'children have no key, a workflow that has not 1 to 512 bytes, or an encoding that there is not'
+    when p_tasks <> '[]' and not pgwf_sdk._are_tasks(p_tasks) then 'tasks are not an array of objects as the worker writes them'
+    when p_attempts <> '[]' and not pgwf_sdk._are_attempts(p_attempts) then 'attempts are not an array of objects as the worker writes them'
+    when p_tasks is null or p_attempts is null then 'tasks and attempts cannot be null'
+  end;
+end
+$$;
+
+-- Effect: whether a text can be stored as jsonb.
+create or replace function pgwf_sdk._is_jsonb(p_text text) returns boolean
+language plpgsql immutable
+as $$
+begin
+  return p_text::jsonb is not null;
+exception when data_exception or program_limit_exceeded then
+  return false;
+end
+$$;
+
+-- Effect: whether advance can read these tasks: those to open and those to close.
+create or replace function pgwf_sdk._are_tasks(p_tasks jsonb) returns boolean
+language plpgsql immutable
+as $$
+begin
+  return coalesce((
+    select bool_and(t.item is not null and t.key is not null and (t.close in ('cancelled', 'expired')
+      or t.close is null and t.task_id is not null and t.name is not null and t.need is not null and t.encoding between 0 and 3
+        and t.decision_schema is not null
+        and coalesce(t.due_seconds between -1e9 and 1e9, true) and coalesce(t.expires_seconds between -1e9 and 1e9, true)))
+    from jsonb_to_recordset(p_tasks) t(
+      item int, key text, task_id text, name text, need text, encoding smallint, decision_schema jsonb, excluded text[],
+      due_seconds double precision, expires_seconds double precision, close text)), false);
+exception when data_exception then
+  return false;
+end
+$$;
+
+-- Effect: whether advance can read these notes about failed attempts.
+create or replace function pgwf_sdk._are_attempts(p_attempts jsonb) returns boolean
+language plpgsql immutable
+as $$
+begin
+  return coalesce((
+    select bool_and(t.item is not null and octet_length(t.key) <= 2000 and (t.next_seconds is null
+      or t.no is not null and t.next_seconds between -1e9 and 1e9))
+    from jsonb_to_recordset(p_attempts) t(item int, key text, no int, next_seconds double precision)), false);
+exception when data_exception then
+  return false;
+end
+$$;
+
 -- Effect: for each item, in this order and all or nothing an item: appends its entries after p_expected_seqs, starts its
 -- children, opens and closes its tasks, takes consumed rows out of its inbox, and does what its disposition says:
 --   keep      the lease goes on
@@ -216,6 +296,7 @@ declare
   v_n bigint[] := p_n;
   v_busy int[] := '{}';
   v_settled record;
+  v_flaw text;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception using errcode = 'WS004', message = format('advance runs at read committed, found %s', current_setting('transaction_isolation'));
@@ -234,11 +315,11 @@ begin
       errcode = 'WS004',
       message = 'advance: the arrays of items (details may be shorter), of entries, of children and of consumed rows must each be of one length';
   end if;
-  if not p_dispositions <@ array['keep', 'park', 'hop', 'release', 'complete', 'fail', 'cancel', 'block'] then
-    raise exception using
-      errcode = 'WS004',
-      message = format('advance: dispositions are %s', array(select distinct d.x from unnest(p_dispositions) d(x))),
-      hint = 'Expected keep, park, hop, release, complete, fail, cancel or block.';
+  v_flaw := pgwf_sdk._advance_flaw(
+    p_worker_id, p_lease_seconds, p_dispositions, p_delay_seconds, p_needs, p_notes, p_entry_calls, p_entry_kinds, p_entry_phases,
+    p_entry_scopes, p_entry_names, p_entry_occurrences, p_entry_encodings, p_child_keys, p_child_workflows, p_child_encodings, p_tasks, p_attempts);
+  if v_flaw is not null then
+    raise exception using errcode = 'WS004', message = 'advance: ' || v_flaw;
   end if;
 
   if p_busy_ok and cardinality(p_n) > 0 then

@@ -126,6 +126,7 @@ end
 $$;
 
 -- Effect: the result of a run as JSON: {"status": …, "value": …} or {"status": …, "error": …}; status alone while it goes on.
+-- Errors: WS002.
 create or replace function pgwf_sdk.result(p_run_id text) returns jsonb
 language sql stable
 set search_path = pg_catalog, pg_temp

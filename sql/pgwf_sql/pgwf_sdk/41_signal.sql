@@ -37,6 +37,11 @@ begin
   if p_name is null or octet_length(p_name) not between 1 and 512 then
     raise exception using errcode = 'WS004', message = format('signal to run %s: name is %s, expected 1 to 512 bytes', p_run_id, coalesce(quote_literal(left(p_name, 80)), 'NULL'));
   end if;
+  if octet_length(p_dedup_id) > 512 then
+    raise exception using
+      errcode = 'WS004',
+      message = format('signal %L to run %s: dedup_id has %s bytes, expected at most 512', p_name, p_run_id, octet_length(p_dedup_id));
+  end if;
   if p_encoding is null or p_encoding not in (0, 1, 2, 3) then
     raise exception using
       errcode = 'WS004',
@@ -58,7 +63,7 @@ begin
 end
 $$;
 
--- Effect: the same from SQL with a JSON value.
+-- Effect: the same from SQL with a JSON value.  Errors: WS002, WS003, WS004.
 create or replace function pgwf_sdk.signal(p_run_id text, p_name text, p_payload jsonb default 'null', p_dedup_id text default null) returns boolean
 language sql volatile
 set search_path = pg_catalog, pg_temp

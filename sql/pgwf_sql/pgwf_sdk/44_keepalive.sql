@@ -1,6 +1,6 @@
 -- Effect: prolongs the leases a worker holds, in one call, and says of each what its holder should know: lost (stop the
 -- work, somebody else may have it), cancel and unread (there is such a row in the inbox after p_inbox_seen), paused.
--- Never shortens a lease.  Locks: the leases.  Errors: none of its own.
+-- Never shortens a lease.  Locks: the leases.  Errors: WS004.
 create or replace function pgwf_sdk.keepalive(
   p_worker_id text, p_n bigint[], p_lease_ids uuid[], p_inbox_seen bigint[], p_lease_seconds double precision default 15
 ) returns table (n bigint, lost boolean, unread boolean, cancel boolean, paused boolean)
@@ -14,6 +14,11 @@ as $$
 declare
   v_held bigint[];
 begin
+  if p_lease_seconds is null or not (p_lease_seconds > 0 and p_lease_seconds <= 1e9) then
+    raise exception using
+      errcode = 'WS004',
+      message = format('keepalive: lease_seconds is %s, expected more than 0 and at most 1e9', coalesce(p_lease_seconds::text, 'NULL'));
+  end if;
   with held as (
     select l.n
     from pgwf.lease l

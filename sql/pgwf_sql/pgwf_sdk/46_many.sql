@@ -23,7 +23,7 @@ begin
       join pgwf_sdk.run r on r.n = b.n
       where b.n < coalesce(p_before, 9223372036854775807) and r.workflow = coalesce(p_workflow, r.workflow)
       order by b.n desc
-      limit p_limit
+      limit greatest(p_limit, 0)
     ) p
     order by p.n
   loop
@@ -56,7 +56,7 @@ begin
       from pgwf_sdk.run r
       where r.workflow = p_workflow and r.n < coalesce(p_before, 9223372036854775807) and r.status = 'failed' and r.successor is null
       order by r.n desc
-      limit p_limit
+      limit greatest(p_limit, 0)
     ) p
     order by p.n
   loop
