@@ -35,6 +35,7 @@ set local client_min_messages = warning;
 \ir pgwf_sql/pgwf_sdk/31_advance.sql
 \ir pgwf_sql/pgwf_sdk/32_settle.sql
 \ir pgwf_sql/pgwf_sdk/33_dispose.sql
+\ir pgwf_sql/pgwf_sdk/34_projections.sql
 \ir pgwf_sql/pgwf_sdk/40_start.sql
 \ir pgwf_sql/pgwf_sdk/41_signal.sql
 \ir pgwf_sql/pgwf_sdk/42_control.sql
@@ -43,6 +44,7 @@ set local client_min_messages = warning;
 \ir pgwf_sql/pgwf_sdk/45_fork.sql
 \ir pgwf_sql/pgwf_sdk/46_many.sql
 \ir pgwf_sql/pgwf_sdk/47_retention.sql
+\ir pgwf_sql/pgwf_sdk/48_awakeable.sql
 \ir pgwf_sql/pgwf_sdk/50_views.sql
 \ir pgwf_sql/pgwf_sdk/90_obsolete.sql
 commit;

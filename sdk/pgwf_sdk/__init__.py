@@ -11,7 +11,11 @@ if TYPE_CHECKING:
     from pgwf_sdk._client import AsyncClient, AsyncRun, Client, ForkPrice, Run
     from pgwf_sdk._definition import Call, Step, Workflow, step, workflow
     from pgwf_sdk._errors import (
+        AwakeableClosedError,
+        AwakeableFailedError,
+        AwakeableNotFoundError,
         BranchCancelled,
+        BranchesFailedError,
         ChildFailedError,
         ContextError,
         DefinitionError,
@@ -48,15 +52,44 @@ if TYPE_CHECKING:
     from pgwf_sdk._retry import NonRetryable, RetryAfter, RetryPolicy
     from pgwf_sdk._sealing import Sealing
     from pgwf_sdk._step_context import StepContext, current_step
-    from pgwf_sdk.replay import AsyncChild, AsyncContext, Child, Context, Decision, Vote
+    from pgwf_sdk.replay import (
+        AllSettled,
+        AsyncAwakeable,
+        AsyncChild,
+        AsyncContext,
+        Awakeable,
+        BranchFailed,
+        BranchResult,
+        BranchResults,
+        BranchSucceeded,
+        BranchUnfinished,
+        Child,
+        Context,
+        Decision,
+        MinSuccessful,
+        ToleratedFailures,
+        Vote,
+    )
     from pgwf_sdk.worker import Worker
 
 __all__ = [
+    "AllSettled",
+    "AsyncAwakeable",
     "AsyncChild",
     "AsyncClient",
     "AsyncContext",
     "AsyncRun",
+    "Awakeable",
+    "AwakeableClosedError",
+    "AwakeableFailedError",
+    "AwakeableNotFoundError",
     "BranchCancelled",
+    "BranchFailed",
+    "BranchResult",
+    "BranchResults",
+    "BranchSucceeded",
+    "BranchUnfinished",
+    "BranchesFailedError",
     "Call",
     "Child",
     "ChildFailedError",
@@ -68,6 +101,7 @@ __all__ = [
     "DeterminismWarning",
     "ForkPrice",
     "InvalidArgumentError",
+    "MinSuccessful",
     "NonRetryable",
     "OperatorError",
     "PgwfError",
@@ -98,6 +132,7 @@ __all__ = [
     "TaskNotFoundError",
     "TaskNotHeldError",
     "TaskUnavailableError",
+    "ToleratedFailures",
     "UndecodableError",
     "UsageError",
     "Vote",

@@ -13,7 +13,11 @@ from __future__ import annotations
 
 __all__ = [
     "ERROR_BY_SQLSTATE",
+    "AwakeableClosedError",
+    "AwakeableFailedError",
+    "AwakeableNotFoundError",
     "BranchCancelled",
+    "BranchesFailedError",
     "ChildFailedError",
     "ContextError",
     "DefinitionError",
@@ -143,6 +147,26 @@ class RunExpiredError(RunNotFoundError):
     """The run is over, and retention has removed it with its result."""
 
 
+class AwakeableNotFoundError(UsageError):
+    """No awakeable has that token. A token is given out once, by the run that made it."""
+
+
+class AwakeableClosedError(RaceError):
+    """The awakeable's time was over before it was completed, or its run waits for it no longer."""
+
+
+class BranchesFailedError(WorkflowError):
+    """More branches of a `parallel` or `map` failed than its policy allows; `__cause__` is the error of the first."""
+
+    def __init__(self, message: str, *, failures: int = 0) -> None:
+        super().__init__(message)
+        self.failures = failures
+
+
+class AwakeableFailedError(WorkflowError):
+    """Somebody outside said that what an awakeable stands for failed; the message is theirs."""
+
+
 class TaskNotFoundError(UsageError):
     """No human task has that id."""
 
@@ -263,5 +287,7 @@ ERROR_BY_SQLSTATE: dict[str, type[PgwfError]] = {
     "WS011": TaskUnavailableError,
     "WS012": TaskNotHeldError,
     "WS013": TaskForbiddenError,
+    "WS020": AwakeableNotFoundError,
+    "WS021": AwakeableClosedError,
 }
 """The class of each error the functions of schema pgwf_sdk raise; their header lists the same codes."""

@@ -30,6 +30,11 @@ def signal_place(name: str) -> str:
     return f"signal {name}"
 
 
+def awakeable_place() -> str:
+    """Of what an awakeable is settled with: who has its token does not know which call it is."""
+    return "awakeable"
+
+
 def subject_place(task_id: str) -> str:
     """Of what a person looks at."""
     return f"subject of task {task_id}"

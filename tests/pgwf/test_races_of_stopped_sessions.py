@@ -153,7 +153,7 @@ def test_a_prepared_submission_takes_its_id_only_if_it_is_committed(
     assert pgwf.job("a")["next_need"] == ("python" if takes_effect else "gpu")
 
 
-# Those that may be called at any isolation level: they decide by one statement, or change nothing that others decide by.
+# Those that may be called at any isolation level: they decide by one statement, or change nothing others decide by.
 ANYWHERE = {"submit_job", "submit_jobs", "check", "overdue", "next_wakeup", "wake_up", "set_trace", "set_notify"}
 ANYWHERE |= {"wake_next", "set_priority_aging", "set_expired_grace", "set_worker_grace"}
 

@@ -39,11 +39,19 @@ CASES: dict[str, Any] = {
     "large_payment": "released by ann",
     "family": "bank-17, received by ann",
     "fan_out": "[1, 2] ['a:1', 'bb:2'] bank-17 2",
+    "best_effort": "3 g, succeeded, unfinished",
     "async_checkout": "ann",
     "patient": "done",
+    "collect": "paid 1200",
+    "basket": [],
+    "tracked": None,
+    "track": "delivered",
     "repeatable": None,
     "changed": "bank-17",
 }
+
+
+ARGUMENTS: dict[str, Any] = {"basket": "ann"}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -51,8 +59,9 @@ def test_each_workflow_of_the_guide_completes_and_replays(guide: Any, name: str)
     order = guide.Order("17", Decimal("9.90"), ["a", "bb"])
     definition: Workflow[..., Any] = getattr(guide, name)
     driver = Driver(
-        definition(order),
+        definition(ARGUMENTS.get(name, order)),
         signals={"delivered": ["ann"]},
+        completions={"send_invoice": [{"cents": 1200}]},
         decisions={"large-payment": [guide.Verdict(approved=True)]},
     )
     outcome = driver.run()

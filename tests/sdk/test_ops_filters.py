@@ -34,7 +34,7 @@ def test_an_id_is_given_by_its_beginning(word: str) -> None:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("statsu:failed", "unknown key; known are age, build"),
+        ("statsu:failed", "unknown key; known are age, attr, build"),
         ("status:fialed", "no status is called 'fialed'"),
         ("status:", "the key has no value"),
         ("status:failed,,ready", "a value between the commas is empty"),

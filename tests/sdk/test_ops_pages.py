@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 Conn = psycopg.Connection[Any]
 
 PAGE = 10
-ROWS_MAX = 9 * PAGE  # What is shown is looked up again, with the run's parent and root.
-MANY_ROWS = {"run", "archive_0", "task", "seat"}
+ROWS_MAX = 14 * PAGE  # What is shown is looked up again, with the run's parent, root and attributes.
+MANY_ROWS = {"run", "archive_0", "attribute", "task", "seat"}
 MANY = """
     set session_replication_role = replica;
     insert into pgwf_sdk.run (n, run_id, workflow, need, seed, root, status, created_at, finished_at)
@@ -43,6 +43,10 @@ MANY = """
     select 100000 + g, '/human:review#1', 'old-' || g || '/human:review#1', 'review', 'human.' || g % 7, 1, '{}',
       case when g % 500 = 0 then 'open' else 'decided' end, pgwf._now() + g * interval '1 second', pgwf._now()
     from generate_series(1, 20000) g;
+    insert into pgwf_sdk.attribute (n, name, value)
+    select n, 'customer', to_jsonb(n % 2000) from pgwf_sdk.run
+    union all
+    select n, 'shop', '"main"' from pgwf_sdk.run;
     insert into pgwf_sdk.seat (seat, n, key) select 200000 + n, n, key from pgwf_sdk.task;
     set session_replication_role = origin;
     analyze;
@@ -87,7 +91,8 @@ def rows_read(conn: Conn, statement: Statement[Any]) -> tuple[int, int]:
     [
         "", "status:completed", "status:failed", "status:cancelled", "status:terminated", "status:continued",
         "status:paused", "status:blocked", "status:running", "status:crash_concern", "status:waiting",
-        "status:failed,blocked", "status:failed workflow:refund",
+        "attr:customer=17", "attr:shop=main",
+        "attr:customer=17 attr:shop=main status:completed", "status:failed,blocked", "status:failed workflow:refund",
     ],
 )  # fmt: skip
 def test_a_page_of_runs_reads_about_as_many_rows_as_it_shows(old_database: Conn, words: str) -> None:

@@ -50,6 +50,9 @@ def everything(ctx: Context, x: int) -> int:
     return doubled + more if verdict.value else 0
 
 
+SECRET = {"pgwf_sdk.token_key"}  # Who knows it can complete every promise.
+
+
 class Roles:
     """The roles of one database, and the connections made in their names."""
 
@@ -153,7 +156,7 @@ def test_no_role_writes_to_a_table_calls_a_helper_or_reads_what_it_may_not(roles
             ask = f"select has_{which}_privilege(%s, %s::oid, %s)".encode()
             if db.execute(ask, [role, oid, right]).fetchone() == (True,):
                 rights.add((name, right))
-    readable = {(name, "select") for name, kind, _ in relations if kind != "S"}
+    readable = {(name, "select") for name, kind, _ in relations if kind != "S" and name not in SECRET}
     assert rights == (readable if role in READERS else set())
     helpers = {
         signature

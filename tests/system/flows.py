@@ -39,7 +39,7 @@ def work(name: str) -> str:
         conn.execute(
             "insert into effect (name, pid, attempt) values (%s, %s, %s)", [name, os.getpid(), current_step().attempt]
         )
-        if conn.execute("delete from deaths_due where name = %s returning name", [name]).fetchone():
+        if conn.execute("delete from deaths_due where %s like name returning name", [name]).fetchone():
             os.kill(os.getpid(), signal.SIGKILL)
         until = time.monotonic() + HOLD_SECONDS_MAX
         while conn.execute("select name from held where name = %s", [name]).fetchone() and time.monotonic() < until:
@@ -62,6 +62,17 @@ async def pair(ctx: AsyncContext, names: list[str]) -> list[str]:
     return left + [name for names in right for name in names]
 
 
+@step
+def send(token: str) -> str:
+    """Give a token away, as a trace; then die, if the test wants that."""
+    return str(work.fn(token))
+
+
+@workflow(need="python")
+def answered(ctx: Context) -> str:
+    return ctx.wait_for_callback(send, str)
+
+
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     dsn, lease_seconds, *capabilities = sys.argv[1:]
@@ -69,7 +80,7 @@ def main() -> None:
     with Client(dsn) as client:
         worker = Worker(
             client,
-            workflows=[line, pair],
+            workflows=[line, pair, answered],
             capabilities=capabilities,
             lease=timedelta(seconds=float(lease_seconds)),
             poll=timedelta(milliseconds=500),

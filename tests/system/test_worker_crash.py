@@ -106,6 +106,23 @@ def test_all_workers_killed_at_once_lose_nothing(
     assert db.execute("select * from pgwf.check()").fetchall() == []
 
 
+def test_a_token_given_away_by_a_worker_that_was_killed_is_good_and_the_next_worker_gives_away_the_same(
+    client: Client, db: psycopg.Connection[Any], start_process: Callable[..., WorkerProcess]
+) -> None:
+    db.execute("insert into deaths_due values ('awk\\_%')")
+    first = start_process()
+    run = client.start(flows.answered())
+    wait_until(lambda: first.poll() is not None, "the first worker is dead", seconds=60)
+    (token,) = effects(db)
+
+    assert client.complete_awakeable(token, "paid"), "nobody works on the run, and its promise is recorded"
+    start_process()
+
+    assert run.result(timeout=SOON) == "paid"
+    assert effects(db) == [token, token]
+    assert recorded_more_than_once(db) == []
+
+
 def test_a_worker_that_was_suspended_beyond_its_lease_cannot_write_any_more(
     client: Client, db: psycopg.Connection[Any], start_process: Callable[..., WorkerProcess]
 ) -> None:

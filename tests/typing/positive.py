@@ -11,17 +11,27 @@ import msgspec
 from psycopg import AsyncConnection, Connection
 
 from pgwf_sdk import (
+    AllSettled,
+    AsyncAwakeable,
     AsyncChild,
     AsyncClient,
     AsyncContext,
     AsyncRun,
+    Awakeable,
+    BranchFailed,
+    BranchResult,
+    BranchResults,
+    BranchSucceeded,
+    BranchUnfinished,
     Call,
     Child,
     Client,
     Context,
     Decision,
+    MinSuccessful,
     RetryPolicy,
     Run,
+    ToleratedFailures,
     step,
     workflow,
 )
@@ -124,8 +134,16 @@ def checkout(ctx: Context, order: Order, *, fast: bool = False) -> Receipt:
     assert_type(ctx.map(bare, [1, 2]), list[str])
     assert_type(ctx.map(refund, [order]), list[int])
     assert_type(ctx.map(branch, [order]), list[Receipt])
-    assert_type(ctx.map(lambda c, o: c.step(charge, o), [order]), list[Receipt])
     return receipt
+
+
+@step
+def tell(token: str, order: Order) -> None:
+    del token, order
+
+
+async def untold(token: str) -> int:
+    return len(token)
 
 
 def left(c: Context) -> Receipt:
@@ -142,6 +160,37 @@ def branches(ctx: Context) -> None:
     assert_type(ctx.map(score, [Receipt(1)]), list[float])
     assert_type(ctx.map(checkout, [Order("1")]), list[Receipt])
     assert_type(checkout.fn(ctx, Order("1"), fast=True), Receipt)
+
+
+def policies_and_promises(ctx: Context, order: Order) -> None:
+    assert_type(ctx.map(bare, [1, 2], policy=AllSettled()), BranchResults[str])
+    assert_type(ctx.map(refund, [order], policy=MinSuccessful(1), max_concurrency=2), BranchResults[int])
+    assert_type(ctx.map(branch, [order], policy=ToleratedFailures(share=0.5)), BranchResults[Receipt])
+    settled = ctx.parallel(left, right, policy=AllSettled(), max_concurrency=1)
+    assert_type(settled, tuple[BranchResult[Receipt], BranchResult[str]])
+    match settled[0]:
+        case BranchSucceeded(value=got):
+            assert_type(got, Receipt)
+        case BranchFailed(error=error):
+            assert_type(error, BaseException)
+        case BranchUnfinished():
+            pass
+    if settled[1].status == "succeeded":
+        assert_type(settled[1].value, str)
+    results = ctx.map(bare, [1], policy=AllSettled())
+    assert_type(results.values, list[str])
+    assert_type(results[0], BranchResult[str])
+    promise = ctx.awakeable(Order | None, timeout=timedelta(days=1))
+    assert_type(promise, Awakeable[Order | None])
+    assert_type(promise.token, str)
+    assert_type(promise.wait(), Order | None)
+    assert_type(ctx.wait_for_callback(tell, Receipt, order, timeout=timedelta(1)), Receipt)
+    assert_type(ctx.wait_for_callback(untold, list[int]), list[int])
+    ctx.set_attribute("customer", 17)
+    day = timedelta(days=1)
+    assert_type(ctx.poll(bare, 1, until=lambda text: text == "done", every=day, timeout=day), str)
+    assert_type(ctx.poll(aplain, 1, until=bool, every=day, timeout=day), bytes)
+    assert_type(ctx.map(lambda c, o: c.step(charge, o), [order]), list[Receipt])
 
 
 def branch(ctx: Context, order: Order) -> Receipt:
@@ -174,6 +223,13 @@ async def refund(ctx: AsyncContext, order: Order) -> int:
     assert_type(await ctx.parallel(lambda c: c.step(charge, order), lambda c: c.step(bare, 1)), tuple[Receipt, str])
     assert_type(await ctx.map(bare, [1]), list[str])
     assert_type(await ctx.map(checkout, [order]), list[Receipt])
+    assert_type(await ctx.map(bare, [1], policy=AllSettled()), BranchResults[str])
+    day = timedelta(days=1)
+    assert_type(await ctx.poll(charge, order, until=lambda found: found.cents > 0, every=day, timeout=day), Receipt)
+    promise = ctx.awakeable(list[Order])
+    assert_type(promise, AsyncAwakeable[list[Order]])
+    assert_type(await promise.wait(), list[Order])
+    assert_type(await ctx.wait_for_callback(tell, Receipt, order), Receipt)
 
     async def first(c: AsyncContext) -> Receipt:
         return await c.step(charge, order)
@@ -182,6 +238,8 @@ async def refund(ctx: AsyncContext, order: Order) -> int:
         return await c.step(bare, 1)
 
     assert_type(await ctx.parallel(first, second), tuple[Receipt, str])
+    either = await ctx.parallel(first, second, policy=MinSuccessful(1))
+    assert_type(either, tuple[BranchResult[Receipt], BranchResult[str]])
     done, _ = await asyncio.wait({asyncio.create_task(ctx.step(bare, 1))}, return_when=asyncio.FIRST_COMPLETED)
     assert_type(done.pop().result(), str)
     assert_type(await asyncio.wait_for(ctx.step(bare, 1), 3), str)
@@ -197,6 +255,9 @@ def start(client: Client) -> None:
     run = client.start(checkout(Order("1")), run_id="order-17")
     assert_type(run, Run[Receipt])
     assert_type(run.result(timeout=timedelta(minutes=1)), Receipt)
+    found = client.signal_with_start(checkout(Order("1")), "order-17", "paid", 3, attributes={"customer": "ann"})
+    assert_type(found, Run[Receipt])
+    assert_type(client.complete_awakeable("awk_", Order("1")), bool)
 
 
 async def astart(client: AsyncClient) -> None:

@@ -1,7 +1,7 @@
 """The asynchronous client: the same calls as the synchronous one, awaited."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -10,6 +10,7 @@ from typing import Any, Generic, Never, Self, TypeVar
 import psycopg
 from psycopg import AsyncConnection
 
+from pgwf_sdk._attributes import AttributeValue
 from pgwf_sdk._client import _calls
 from pgwf_sdk._client._identity import client_name, listener_name, new_run_id
 from pgwf_sdk._definition import Call, Workflow
@@ -17,6 +18,7 @@ from pgwf_sdk._errors import RunConflictError, RunNotFoundError
 from pgwf_sdk._misuse import check_call
 from pgwf_sdk._sealing import Sealing
 from pgwf_sdk._telemetry import Telemetry
+from pgwf_sdk.human._reviewer import REVIEW_POLL, AsyncReviewer
 from pgwf_sdk.ops._rows import ForkPrice, RunSummary, TaskSummary
 from pgwf_sdk.ops._sealed import SealedStatements
 from pgwf_sql.database import CONNECTIONS_MAX, AsyncDatabase, AsyncListener, Statement
@@ -73,14 +75,16 @@ class AsyncClient:
         start_at: datetime | None = None,
         deadline: datetime | None = None,
         priority: int = 3,
+        attributes: Mapping[str, AttributeValue] | None = None,
         connection: AsyncConnection[Any] | None = None,
     ) -> "AsyncRun[R]":
         """Start a run of `call` and return its handle; nothing of it runs in this process.
 
         A `run_id` that is known already gives the handle of that run (`created` is False) if workflow and input are
         the same, RunConflictError if not. Default: a new UUID. `start_at` holds the run back until then, `deadline`
-        cancels it; both need a time zone. `priority` goes from 1 (most urgent) to 4. With `connection` the run begins
-        to exist when that connection's transaction commits, and not at all if it rolls back.
+        cancels it; both need a time zone. `priority` goes from 1 (most urgent) to 4. Lists find the run by its
+        `attributes`. With `connection` the run begins to exist when that connection's transaction commits, and not at
+        all if it rolls back.
         """
         check_call(call, excess, used="client.start")
         run_id = new_run_id() if run_id is None else run_id
@@ -91,6 +95,7 @@ class AsyncClient:
                 start_at=start_at,
                 deadline=deadline,
                 priority=priority,
+                attributes=attributes,
                 trace=starting.trace,
                 by=self.name,
             )
@@ -110,18 +115,21 @@ class AsyncClient:
         workflow: str | None = None,
         need: str | None = None,
         parent_run_id: str | None = None,
+        attributes: Mapping[str, AttributeValue] | None = None,
         before: int | None = None,
         limit: int = 100,
     ) -> tuple[RunSummary, ...]:
         """Runs, newest first, at most `limit` (up to 1000). `before` is the `n` of the last one seen, to go on.
 
-        Children of other runs are listed only for their `parent_run_id`.
+        Children of other runs are listed only for their `parent_run_id`. Of several `attributes` a run must have all;
+        the one that fewest runs have comes first, as it leads the search.
         """
         statement = _calls.runs(
             statuses=statuses,
             workflow=workflow,
             need=need,
             parent_run_id=parent_run_id,
+            attributes=attributes,
             before=before,
             limit=limit,
         )
@@ -143,6 +151,63 @@ class AsyncClient:
         the run is over.
         """
         return await self._database.run(_calls.signal(run_id, name, value, dedup_id=dedup_id), connection)
+
+    async def signal_with_start(
+        self,
+        call: Call[R],
+        run_id: str,
+        name: str,
+        value: object = None,
+        /,
+        *,
+        dedup_id: str | None = None,
+        start_at: datetime | None = None,
+        deadline: datetime | None = None,
+        priority: int = 3,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        connection: AsyncConnection[Any] | None = None,
+    ) -> "AsyncRun[R]":
+        """Start `call` as `run_id` unless it runs already, and send it the signal `name`: both, or neither.
+
+        `created` of the handle tells which it was. RunConflictError as in `start`; RunFinishedError, and nothing is
+        sent, when the run of that id is over. The other options are those of `start` and `signal`.
+        """
+        check_call(call, (), used="client.signal_with_start")
+        with self.telemetry.starting(call.workflow.name, run_id) as starting:
+            statement = _calls.start(
+                call,
+                run_id=run_id,
+                start_at=start_at,
+                deadline=deadline,
+                priority=priority,
+                attributes=attributes,
+                trace=starting.trace,
+                by=self.name,
+            )
+            both = _calls.signal_with_start(statement, name, value, dedup_id=dedup_id)
+            alone = _calls.signal(run_id, name, value, dedup_id=dedup_id)
+            started = await self._started(both, connection, if_known=alone)
+            starting.created = started.created
+        return self._handle(started, call.workflow)
+
+    async def complete_awakeable(
+        self, token: str, value: object = None, /, *, connection: AsyncConnection[Any] | None = None
+    ) -> bool:
+        """Complete the promise of a run that gave `token` away; whoever waits for it gets `value`.
+
+        False, and nothing happens, if it was completed or failed before. AwakeableNotFoundError: no such token.
+        AwakeableClosedError: too late, its time is over or its run gave it up. RunFinishedError: its run is over.
+        """
+        return await self._database.run(_calls.complete_awakeable(token, value), connection)
+
+    async def fail_awakeable(
+        self, token: str, error: Exception | str, /, *, connection: AsyncConnection[Any] | None = None
+    ) -> bool:
+        """Fail the promise: whoever waits for it gets `error`, a text as AwakeableFailedError.
+
+        Otherwise as `complete_awakeable`.
+        """
+        return await self._database.run(_calls.fail_awakeable(token, error), connection)
 
     async def cancel(self, run_id: str, *, reason: str | None = None, by: str | None = None) -> str:
         """Ask a run to stop; its code sees RunCancelled and may clean up.
@@ -233,7 +298,11 @@ class AsyncClient:
         await self.close()
 
     async def _started(
-        self, statement: Statement[_calls.Started], connection: AsyncConnection[Any] | None
+        self,
+        statement: Statement[_calls.Started],
+        connection: AsyncConnection[Any] | None,
+        *,
+        if_known: Statement[bool] | None = None,
     ) -> _calls.Started:
         if self.sealing is None:
             return await self._database.run(statement, connection)
@@ -245,6 +314,8 @@ class AsyncClient:
             known = await self._database.run(_calls.known_start(statement, self.sealing), connection)
             if known is None:
                 raise
+            if if_known is not None:
+                await self._database.run(if_known, connection)
             return known
 
     def _handle(self, started: _calls.Started, workflow: Workflow[..., R] | None) -> "AsyncRun[R]":
@@ -388,3 +459,17 @@ class AsyncHumanTasks:
         for `by`.
         """
         await self._database.run(_calls.decide_task(task_id, value, by=by or self._name), connection)
+
+    def reviewer(
+        self,
+        need: str,
+        decide: Callable[[TaskSummary], object],
+        *,
+        by: str | None = None,
+        poll: timedelta = REVIEW_POLL,
+    ) -> AsyncReviewer:
+        """A bot that answers the open tasks of `need` with what `decide(task)` returns; None leaves one to people.
+
+        Its `run` goes on until `stop`; `look` decides once what is open now. It looks each `poll`.
+        """
+        return AsyncReviewer(self, need, decide, by=by or self._name, poll=poll)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -13,9 +13,11 @@ from msgspec import Struct
 
 from pgwf_journal import ENCODING_JSON
 from pgwf_sdk import _failure, _serial
+from pgwf_sdk._attributes import AttributeValue, attribute_json, attributes_json
 from pgwf_sdk._definition import Call, Workflow
 from pgwf_sdk._errors import (
     ERROR_BY_SQLSTATE,
+    AwakeableFailedError,
     ResultTimeoutError,
     RunCancelledError,
     RunExpiredError,
@@ -85,6 +87,7 @@ def start(
     start_at: datetime | None,
     deadline: datetime | None,
     priority: int,
+    attributes: Mapping[str, AttributeValue] | None,
     trace: str | None,
     by: str,
 ) -> Statement[Started]:
@@ -103,6 +106,7 @@ def start(
             "build": call.workflow.build,
             "trace": trace,
             "started_by": by,
+            "attributes": attributes_json(attributes, used="client.start(attributes=…)"),
         },
         _read_started,
         is_repeatable=True,
@@ -120,6 +124,26 @@ def known_start(start: Statement[Started], sealing: Sealing) -> Statement[Starte
         return Started(rows[0]["n"], rows[0]["run_id"], created=False) if payload == wanted["input"] else None
 
     return Statement("sdk_known_start", {"run_id": wanted["run_id"]}, read, is_repeatable=True)
+
+
+def signal_with_start(
+    starting: Statement[Started], name: str, value: object, *, dedup_id: str | None
+) -> Statement[Started]:
+    """Do what `starting` does and send the run a signal, both or neither."""
+    payload, encoding = _stored(value, of=f"signal {name!r} to run {starting.parameters['run_id']}")
+    parameters = {
+        **starting.parameters,
+        "signal": name,
+        "payload": payload,
+        "payload_encoding": encoding,
+        "dedup_id": dedup_id,
+    }
+
+    def read(rows: Sequence[Row]) -> Started:
+        row = rows[0]
+        return Started(row["n"], row["run_id"], row["created"])
+
+    return Statement("sdk_signal_with_start_run", parameters, read, is_repeatable=dedup_id is not None)
 
 
 def run_summary(run_id: str) -> Statement[RunSummary]:
@@ -141,6 +165,7 @@ def runs(
     workflow: str | None,
     need: str | None,
     parent_run_id: str | None,
+    attributes: Mapping[str, AttributeValue] | None,
     before: int | None,
     limit: int,
 ) -> Statement[tuple[RunSummary, ...]]:
@@ -151,6 +176,10 @@ def runs(
         workflows=() if workflow is None else (workflow,),
         needs=() if need is None else (need,),
         parent=parent_run_id,
+        attributes=tuple(
+            (name, attribute_json(name, value, used="client.list(attributes=…)").decode())
+            for name, value in (attributes or {}).items()
+        ),
     )
     page = runs_statement(chosen, before=before, limit=limit)
     return Statement(page.query, page.parameters, lambda rows: page.read(rows).runs, is_repeatable=True)
@@ -184,6 +213,23 @@ def signal(run_id: str, name: str, value: object, *, dedup_id: str | None) -> St
         "dedup_id": dedup_id,
     }
     return Statement("sdk_signal_run", parameters, read_value, is_repeatable=dedup_id is not None)
+
+
+def complete_awakeable(token: str, value: object) -> Statement[bool]:
+    """Complete an awakeable; False when it had been completed or failed before."""
+    payload, encoding = _stored(value, of="awakeable")
+    return _settle_awakeable(token, payload, encoding, is_failed=False)
+
+
+def fail_awakeable(token: str, error: Exception | str) -> Statement[bool]:
+    """Fail an awakeable; False when it had been completed or failed before."""
+    raised = AwakeableFailedError(error) if isinstance(error, str) else error
+    return _settle_awakeable(token, _failure.describe(raised), ENCODING_JSON, is_failed=True)
+
+
+def _settle_awakeable(token: str, payload: bytes | None, encoding: int, *, is_failed: bool) -> Statement[bool]:
+    parameters = {"token": token, "payload": payload, "encoding": encoding, "is_failed": is_failed}
+    return Statement("sdk_settle_awakeable", parameters, read_value, is_repeatable=True)
 
 
 def cancel(run_id: str, *, reason: str | None, by: str) -> Statement[str]:

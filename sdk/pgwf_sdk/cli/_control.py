@@ -32,6 +32,13 @@ IDS_MAX = 10_000
 @click.option("--id", "run_id", help="Id of the run (default: a new one). Starting twice with one id is starting once.")
 @click.option("--need", help="What a worker must offer, if WORKFLOW is given by name and no run of it exists yet.")
 @click.option("--priority", type=click.IntRange(1, 4), default=3, show_default=True, help="1 is most urgent.")
+@click.option(
+    "--attribute",
+    "attributes",
+    multiple=True,
+    metavar="NAME=TEXT",
+    help="What lists find it by, as attr:NAME=TEXT; repeatable.",
+)
 @click.option("--wait", is_flag=True, help="Wait for the end and print the result.")
 @click.option("--timeout", metavar="DURATION", help="Wait no longer than this, such as 30s or 5m.")
 @output_options
@@ -42,6 +49,7 @@ def start(
     run_id: str | None,
     need: str | None,
     priority: int,
+    attributes: tuple[str, ...],
     wait: bool,
     timeout: str | None,
 ) -> int:
@@ -52,16 +60,24 @@ def start(
     """
     _require_workflow_name(workflow)
     args, kwargs = _arguments(parameters, input_)
+    named = _attributes(attributes)
     patience = ops.parse_duration(timeout) if timeout is not None else None
     if ":" in workflow:
-        started_id, is_new = _start_call(workflow, args, kwargs, run_id=run_id, priority=priority)
+        started_id, is_new = _start_call(workflow, args, kwargs, run_id=run_id, priority=priority, attributes=named)
     else:
         from pgwf_sdk._client._identity import new_run_id
 
         started_id = run_id or new_run_id()
         payload = msgspec.json.encode({"args": args, "kwargs": kwargs})
         is_new = ops.start_from_json(
-            session().client, workflow, payload, run_id=started_id, need=need, priority=priority, by=session().user
+            session().client,
+            workflow,
+            payload,
+            run_id=started_id,
+            need=need,
+            priority=priority,
+            attributes=named,
+            by=session().user,
         )
     talk(f"started run {started_id}" if is_new else f"run {started_id} had been started with this input before")
     _warn_without_worker(started_id, workflow)
@@ -194,8 +210,24 @@ def _arguments(parameters: Sequence[str], input_: str | None) -> tuple[list[Any]
     return [], {**cast("dict[str, Any]", value), **assembled(parse_parameters(parameters))}
 
 
+def _attributes(texts: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise CliError(f"--attribute {text!r}: expected NAME=TEXT, such as customer=17", ExitCode.INVALID_INPUT)
+        found[name] = value
+    return found
+
+
 def _start_call(
-    reference: str, args: list[Any], kwargs: dict[str, Any], *, run_id: str | None, priority: int
+    reference: str,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    *,
+    run_id: str | None,
+    priority: int,
+    attributes: dict[str, str],
 ) -> tuple[str, bool]:
     """Start a workflow that can be imported here: its arguments are turned into what the function declares."""
     from pgwf_sdk._errors import SerialisationError, UndecodableError
@@ -207,7 +239,7 @@ def _start_call(
         kwargs = {name: _typed(name, value, workflow) for name, value in kwargs.items()}
         typed_args, typed_kwargs = workflow.decode_call(msgspec.json.encode({"args": args, "kwargs": kwargs}))
         call = workflow(*typed_args, **typed_kwargs)
-        run = session().client.start(call, run_id=run_id, priority=priority)
+        run = session().client.start(call, run_id=run_id, priority=priority, attributes=attributes)
     except (UndecodableError, SerialisationError, TypeError) as error:
         raise CliError(str(error), ExitCode.INVALID_INPUT) from error
     return run.run_id, run.created

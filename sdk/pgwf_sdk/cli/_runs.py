@@ -26,9 +26,9 @@ WIDTH_PIPED = 100
 def list_command(filters: tuple[str, ...], limit: int, before: int | None) -> None:
     """List runs, newest first; children of other runs only on request.
 
-    Filters: status:failed,cancelled workflow:refund need:gpu worker:NAME build:ID id:order-* parent:ID|any root:ID
-    age:<1h dur:>5m. Words are joined by and, values by or. A leading - means not, after `--`: pgwf list --
-    -status:failed. A word without a key is the beginning of an id.
+    Filters: status:failed,cancelled workflow:refund attr:NAME=VALUE need:gpu worker:NAME build:ID id:order-*
+    parent:ID|any root:ID age:<1h dur:>5m. Words are joined by and, values by or. A leading - means not, after
+    `--`: pgwf list -- -status:failed. A word without a key is the beginning of an id.
     """
     page = ops.list_runs(session().client, ops.parse_filter(filters), before=before, limit=limit)
     write_rows(

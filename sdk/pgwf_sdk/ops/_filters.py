@@ -11,6 +11,7 @@ from datetime import timedelta
 from types import MappingProxyType
 
 from msgspec import Struct
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from pgwf_sdk.ops._rows import STATUSES
@@ -34,6 +35,7 @@ class FilterError(ValueError):
 class RunFilter(Struct, frozen=True, kw_only=True):
     """Which runs to list; an empty filter means every root run. Each field narrows further.
 
+    `attributes` are names with a value each, as JSON; the first should be the one that fewest runs have.
     `id_prefix` is the beginning of a run id. `parent` is a run id, `any` (children too) or `none` (the
     default: root runs only). `younger_than` and `older_than` look at the time since the run was created,
     `longer_than` and `shorter_than` at its duration up to now or to its end.
@@ -47,6 +49,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     not_needs: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
     builds: tuple[str, ...] = ()
+    attributes: tuple[tuple[str, str], ...] = ()
     id_prefix: str | None = None
     parent: str | None = None
     root: str | None = None
@@ -120,6 +123,13 @@ def _text_reader(field: str) -> _Reader:
     return read
 
 
+def _read_attribute(found: RunFilter, word: str, value: str, negated: bool) -> RunFilter:
+    name, equals, text = value.partition("=")
+    if not name or not equals:
+        raise FilterError(word, "expected attr:name=value, as in attr:customer=17")
+    return replace(found, attributes=(*found.attributes, (name, encode(text).decode())))
+
+
 def _duration_reader(below: str, above: str) -> _Reader:
     def read(found: RunFilter, word: str, value: str, negated: bool) -> RunFilter:
         if value[0] not in "<>":
@@ -140,6 +150,7 @@ _NEGATABLE = frozenset({"need", "status", "type", "workflow"})
 _READERS = MappingProxyType(
     {
         "age": _duration_reader("younger_than", "older_than"),
+        "attr": _read_attribute,
         "build": _values_reader("builds"),
         "dur": _duration_reader("shorter_than", "longer_than"),
         "id": _text_reader("id_prefix"),

@@ -46,6 +46,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     streak: int
     attempts: int
     first_leased_at: datetime | None = None
+    attributes: dict[str, str | bool | int | float] = {}
 
     @property
     def is_final(self) -> bool:

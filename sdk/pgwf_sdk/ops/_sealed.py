@@ -16,21 +16,28 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_WRITES: Final[Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]]] = {
-    "sdk_start_run": ("input", lambda given: _places.input_place(given["workflow"])),
-    "sdk_signal_run": ("payload", lambda given: _places.signal_place(given["name"])),
-    "sdk_decide_task": ("payload", lambda given: _places.decision_place(given["task_id"])),
+_PlaceOf = Callable[[Mapping[str, Any]], str]
+
+_WRITES: Final[Mapping[str, Mapping[tuple[str, str], _PlaceOf]]] = {
+    "sdk_start_run": {("input", "encoding"): lambda given: _places.input_place(given["workflow"])},
+    "sdk_signal_run": {("payload", "encoding"): lambda given: _places.signal_place(given["name"])},
+    "sdk_signal_with_start_run": {
+        ("input", "encoding"): lambda given: _places.input_place(given["workflow"]),
+        ("payload", "payload_encoding"): lambda given: _places.signal_place(given["signal"]),
+    },
+    "sdk_settle_awakeable": {("payload", "encoding"): lambda _given: _places.awakeable_place()},
+    "sdk_decide_task": {("payload", "encoding"): lambda given: _places.decision_place(given["task_id"])},
 }
-"""By query: the parameter with the payload, whose encoding stands beside it, and its place."""
+"""By query: the parameters with payloads, those with their encodings, and their places."""
 
 
 def sealed_statement(statement: Statement[T], sealing: Sealing) -> Statement[T]:
     """The statement with its payloads sealed, and with what it reads opened where the keys are there."""
-    if (write := _WRITES.get(statement.query)) is not None:
-        name, place_of = write
-        given: Mapping[str, Any] = statement.parameters
-        payload, encoding = sealing.seal(given[name], cast("int", given["encoding"]), place_of(given))
-        return replace(statement, parameters={**given, name: payload, "encoding": encoding})
+    if (writes := _WRITES.get(statement.query)) is not None:
+        given: dict[str, Any] = dict(statement.parameters)
+        for (name, encoding), place_of in writes.items():
+            given[name], given[encoding] = sealing.seal(given[name], cast("int", given[encoding]), place_of(given))
+        return replace(statement, parameters=given)
     if (opened := _READS.get(statement.query)) is None:
         return statement
 

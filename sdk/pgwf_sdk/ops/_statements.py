@@ -60,14 +60,18 @@ def runs_statement(filter_: RunFilter, *, before: int | None, limit: int) -> Sta
         return RunPage(runs=runs, next_before=runs[-1].n if len(rows) > limit else None)
 
     # Completed runs are found among all runs, and what is asked for with them too; the rest has sources of its own.
-    are_all = not filter_.statuses or "completed" in filter_.statuses
+    # So has an attribute: the first one leads, the others and the statuses are looked at in what it finds.
+    is_led = bool(filter_.attributes)
+    are_all = not is_led and (not filter_.statuses or "completed" in filter_.statuses)
     parameters = {
         "before": before,
         "limit": _limit(limit) + 1,
         "statuses": list(filter_.statuses) or None,
         "are_all": are_all,
-        "rare": [] if are_all else list(filter_.statuses),
-        "is_live": not are_all and not {"ready", "waiting"}.isdisjoint(filter_.statuses),
+        "rare": [] if are_all or is_led else list(filter_.statuses),
+        "is_live": not (are_all or is_led) and not {"ready", "waiting"}.isdisjoint(filter_.statuses),
+        "attribute_names": [name for name, _ in filter_.attributes] or None,
+        "attribute_values": [value for _, value in filter_.attributes] or None,
         "not_statuses": list(filter_.not_statuses) or None,
         "workflows": list(filter_.workflows) or None,
         "not_workflows": list(filter_.not_workflows) or None,

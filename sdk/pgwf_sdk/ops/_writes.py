@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import psycopg
 
+from pgwf_sdk._attributes import AttributeValue, attributes_json
 from pgwf_sdk._errors import ERROR_BY_SQLSTATE
 from pgwf_sdk.ops._source import Source, run
 from pgwf_sql.database import Row, Statement, message_of, read_nothing, read_value
@@ -28,6 +29,7 @@ def start_from_json(
     need: str | None = None,
     priority: int = 3,
     start_at: datetime | None = None,
+    attributes: Mapping[str, AttributeValue] | None = None,
     by: str,
 ) -> bool:
     """Start a run by the name of its workflow; `payload` is `{"args": […], "kwargs": {…}}`.
@@ -48,6 +50,7 @@ def start_from_json(
         "build": None,
         "trace": None,
         "started_by": by,
+        "attributes": attributes_json(attributes, used="start"),
     }
     return write(source, Statement("sdk_start_run", parameters, lambda rows: bool(rows[0]["created"])))
 

@@ -5,7 +5,7 @@ with an outcome.
 """
 
 from pgwf_sdk.replay._async import AsyncActivation
-from pgwf_sdk.replay._async_context import AsyncChild, AsyncContext
+from pgwf_sdk.replay._async_context import AsyncContext
 from pgwf_sdk.replay._commands import (
     Abandon,
     AwaitSignal,
@@ -15,6 +15,7 @@ from pgwf_sdk.replay._commands import (
     Command,
     Completed,
     Failed,
+    OpenAwakeable,
     OpenHuman,
     Outcome,
     RecordValue,
@@ -24,19 +25,38 @@ from pgwf_sdk.replay._commands import (
     StartTimer,
     Suspended,
 )
-from pgwf_sdk.replay._context import Child, Context
+from pgwf_sdk.replay._context import Context
+from pgwf_sdk.replay._handles import AsyncAwakeable, AsyncChild, Awakeable, Child
 from pgwf_sdk.replay._human import Decision, HumanRequest, Vote
+from pgwf_sdk.replay._policy import (
+    AllSettled,
+    BranchFailed,
+    BranchResult,
+    BranchResults,
+    BranchSucceeded,
+    BranchUnfinished,
+    MinSuccessful,
+    ToleratedFailures,
+)
 from pgwf_sdk.replay._report import Source, report_without_place, seqs_of, with_sources
 from pgwf_sdk.replay._sync import SyncActivation
 from pgwf_sdk.replay._trial import RecordedRun, Trial, try_replay
 
 __all__ = [
     "Abandon",
+    "AllSettled",
     "AsyncActivation",
+    "AsyncAwakeable",
     "AsyncChild",
     "AsyncContext",
     "AwaitSignal",
+    "Awakeable",
     "Blocked",
+    "BranchFailed",
+    "BranchResult",
+    "BranchResults",
+    "BranchSucceeded",
+    "BranchUnfinished",
     "CallId",
     "Cancelled",
     "Child",
@@ -46,6 +66,8 @@ __all__ = [
     "Decision",
     "Failed",
     "HumanRequest",
+    "MinSuccessful",
+    "OpenAwakeable",
     "OpenHuman",
     "Outcome",
     "RecordValue",
@@ -57,6 +79,7 @@ __all__ = [
     "StartTimer",
     "Suspended",
     "SyncActivation",
+    "ToleratedFailures",
     "Trial",
     "Vote",
     "report_without_place",

@@ -6,26 +6,29 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Never, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Never, ParamSpec, TypeAlias, TypeVar, TypeVarTuple, overload
 
 from typing_extensions import TypeForm
 
 from pgwf_sdk._definition import Call, Step, StepLike, Workflow
 from pgwf_sdk._errors import ContextError
 from pgwf_sdk.replay._branches import BranchTasks, JoinFuture
-from pgwf_sdk.replay._core import ContextCore, checked_items
+from pgwf_sdk.replay._core import ContextCore, check_branches, checked_items, map_tally
 from pgwf_sdk.replay._future import CallFuture
+from pgwf_sdk.replay._handles import AsyncAwakeable, AsyncChild
 from pgwf_sdk.replay._human import Decision
+from pgwf_sdk.replay._policy import BranchResult, BranchResults, Policy, Tally
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
 
-    from pgwf_sdk.replay._calls import ChildCall, Settled
+    from pgwf_sdk.replay._awakeable import AwakeableCall
+    from pgwf_sdk.replay._calls import Settled
     from pgwf_sdk.replay._loop import WorkflowLoop
     from pgwf_sdk.replay._machine import Machine
     from pgwf_sdk.replay._scope import Scope
 
-__all__ = ["AsyncChild", "AsyncContext", "current_scope"]
+__all__ = ["AsyncContext", "current_scope"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,32 +39,13 @@ B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
 E = TypeVar("E")
+Ts = TypeVarTuple("Ts")
+
+Body: TypeAlias = Callable[["AsyncContext"], Awaitable[R]]
+"""What a branch of `parallel` runs."""
 
 current_scope: Final[ContextVar[Scope]] = ContextVar("pgwf_scope")
 """The scope whose code runs in this task: whose timers the loop sets, and whose context may be used."""
-
-
-class AsyncChild(Generic[R_co]):
-    """A child run that was started and not waited for."""
-
-    __slots__ = ("_call", "_future")
-
-    def __init__(self, call: ChildCall, loop: WorkflowLoop) -> None:
-        self._call = call
-        self._future: asyncio.Future[Any] = loop.create_future()
-        call.waiter = self
-
-    def result(self) -> Awaitable[R_co]:
-        """What the child returned. ChildFailedError: it failed, was cancelled or was terminated."""
-        # Shielded: several may wait, and one of them giving up is no reason to cancel the child.
-        return asyncio.shield(self._future)
-
-    def wake(self, settled: Settled) -> None:
-        if settled.error is None:
-            self._future.set_result(settled.value)
-        else:
-            self._future.set_exception(settled.error)
-            self._future.exception()  # Marked as read: not every parent asks how its child ended.
 
 
 class AsyncContext(ContextCore):
@@ -186,6 +170,44 @@ class AsyncContext(ContextCore):
             )
         )  # fmt: skip
 
+    @overload
+    def poll(
+        self,
+        check: Callable[[*Ts], Coroutine[Any, Any, R]],
+        /,
+        *args: *Ts,
+        until: Callable[[R], object],
+        every: timedelta,
+        timeout: timedelta,
+    ) -> Coroutine[None, None, R]: ...
+    @overload
+    def poll(
+        self,
+        check: Callable[[*Ts], R],
+        /,
+        *args: *Ts,
+        until: Callable[[R], object],
+        every: timedelta,
+        timeout: timedelta,
+    ) -> Coroutine[None, None, R]: ...
+    def poll(
+        self,
+        check: Callable[[*Ts], Any],
+        /,
+        *args: *Ts,
+        until: Callable[[Any], object],
+        every: timedelta,
+        timeout: timedelta,
+    ) -> Any:
+        """Run the step `check(*args)` again and again until `until` accepts what it returns, and return that.
+
+        Between two looks, `every` apart, the run is in no worker; the journal gets the last one only. A look that
+        raises what the step's retry policy allows is one in vain; what it does not allow is raised. WaitTimeoutError:
+        `timeout`, counted from the first look, would pass before the next.
+        """
+        self._check()
+        return self._future(self._open_poll(check, args, until=until, every=every, timeout=timeout))
+
     def call(self, call: Call[R], /, *excess: Never, run_id: str | None = None) -> Coroutine[None, None, R]:
         """Run a workflow as a child and wait for what it returns. ChildFailedError: it did not complete."""
         self._check()
@@ -196,72 +218,161 @@ class AsyncContext(ContextCore):
         self._check()
         return AsyncChild(self._open_child(call, excess, run_id, is_spawned=True), self._loop)
 
+    def awakeable(
+        self, payload_type: TypeForm[T], /, *, timeout: timedelta | None = None, name: str = "awakeable"
+    ) -> AsyncAwakeable[T]:
+        """Make a promise that somebody outside completes with its `token`: pass that on with a step, then `wait()`.
+
+        It is recorded before a step that is called after it begins. `timeout` counts from then, in the database's time.
+        Not awaited.
+        """
+        self._check()
+        return AsyncAwakeable(self._open_awakeable(name, payload_type, timeout), self._loop)
+
+    def wait_for_callback(
+        self,
+        start: Callable[[str, *Ts], object],
+        payload_type: TypeForm[T],
+        /,
+        *args: *Ts,
+        timeout: timedelta | None = None,
+    ) -> Coroutine[None, None, T]:
+        """Run the step `start(token, *args)`, which asks somebody for an answer, and wait for that answer.
+
+        Raises what the step raises when no retry is left, and then waits for nothing. WaitTimeoutError: no answer came
+        in time, counted from before the step. See `awakeable`.
+        """
+        self._check()
+        awakeable, call = self._open_callback(start, payload_type, args, timeout)
+        return _answered(self._future(call), self._future(awakeable), awakeable)
+
     def side_effect(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, R]:
         """Call a quick function here, record what it returns, and return that in every replay. Not for slow work."""
         self._check()
         return self._future(self._open_value(fn, args, kwargs))
 
     @overload
-    def parallel(self, a: Callable[[AsyncContext], Awaitable[A]], /) -> Coroutine[None, None, tuple[A]]: ...
+    def parallel(
+        self, a: Body[A], /, *, max_concurrency: int | None = None, policy: None = None
+    ) -> Coroutine[None, None, tuple[A]]: ...
     @overload
     def parallel(
-        self, a: Callable[[AsyncContext], Awaitable[A]], b: Callable[[AsyncContext], Awaitable[B]], /
+        self, a: Body[A], b: Body[B], /, *, max_concurrency: int | None = None, policy: None = None
     ) -> Coroutine[None, None, tuple[A, B]]: ...
     @overload
     def parallel(
-        self,
-        a: Callable[[AsyncContext], Awaitable[A]],
-        b: Callable[[AsyncContext], Awaitable[B]],
-        c: Callable[[AsyncContext], Awaitable[C]],
-        /,
+        self, a: Body[A], b: Body[B], c: Body[C], /, *, max_concurrency: int | None = None, policy: None = None
     ) -> Coroutine[None, None, tuple[A, B, C]]: ...
     @overload
     def parallel(
         self,
-        a: Callable[[AsyncContext], Awaitable[A]],
-        b: Callable[[AsyncContext], Awaitable[B]],
-        c: Callable[[AsyncContext], Awaitable[C]],
-        d: Callable[[AsyncContext], Awaitable[D]],
+        a: Body[A],
+        b: Body[B],
+        c: Body[C],
+        d: Body[D],
         /,
+        *,
+        max_concurrency: int | None = None,
+        policy: None = None,
     ) -> Coroutine[None, None, tuple[A, B, C, D]]: ...
     @overload
     def parallel(
         self,
-        a: Callable[[AsyncContext], Awaitable[A]],
-        b: Callable[[AsyncContext], Awaitable[B]],
-        c: Callable[[AsyncContext], Awaitable[C]],
-        d: Callable[[AsyncContext], Awaitable[D]],
-        e: Callable[[AsyncContext], Awaitable[E]],
+        a: Body[A],
+        b: Body[B],
+        c: Body[C],
+        d: Body[D],
+        e: Body[E],
         /,
+        *,
+        max_concurrency: int | None = None,
+        policy: None = None,
     ) -> Coroutine[None, None, tuple[A, B, C, D, E]]: ...
     @overload
     def parallel(
         self,
-        a: Callable[[AsyncContext], Awaitable[R]],
-        b: Callable[[AsyncContext], Awaitable[R]],
-        c: Callable[[AsyncContext], Awaitable[R]],
-        d: Callable[[AsyncContext], Awaitable[R]],
-        e: Callable[[AsyncContext], Awaitable[R]],
-        f: Callable[[AsyncContext], Awaitable[R]],
+        a: Body[R],
+        b: Body[R],
+        c: Body[R],
+        d: Body[R],
+        e: Body[R],
+        f: Body[R],
         /,
-        *more: Callable[[AsyncContext], Awaitable[R]],
+        *more: Body[R],
+        max_concurrency: int | None = None,
+        policy: None = None,
     ) -> Coroutine[None, None, tuple[R, ...]]: ...
-    def parallel(self, *branches: Callable[[AsyncContext], Awaitable[Any]]) -> Any:
+    @overload
+    def parallel(
+        self, a: Body[A], /, *, max_concurrency: int | None = None, policy: Policy
+    ) -> Coroutine[None, None, tuple[BranchResult[A]]]: ...
+    @overload
+    def parallel(
+        self, a: Body[A], b: Body[B], /, *, max_concurrency: int | None = None, policy: Policy
+    ) -> Coroutine[None, None, tuple[BranchResult[A], BranchResult[B]]]: ...
+    @overload
+    def parallel(
+        self, a: Body[A], b: Body[B], c: Body[C], /, *, max_concurrency: int | None = None, policy: Policy
+    ) -> Coroutine[None, None, tuple[BranchResult[A], BranchResult[B], BranchResult[C]]]: ...
+    @overload
+    def parallel(
+        self, a: Body[A], b: Body[B], c: Body[C], d: Body[D], /, *, max_concurrency: int | None = None, policy: Policy
+    ) -> Coroutine[None, None, tuple[BranchResult[A], BranchResult[B], BranchResult[C], BranchResult[D]]]: ...
+    @overload
+    def parallel(
+        self,
+        a: Body[A],
+        b: Body[B],
+        c: Body[C],
+        d: Body[D],
+        e: Body[E],
+        /,
+        *,
+        max_concurrency: int | None = None,
+        policy: Policy,
+    ) -> Coroutine[
+        None, None, tuple[BranchResult[A], BranchResult[B], BranchResult[C], BranchResult[D], BranchResult[E]]
+    ]: ...
+    @overload
+    def parallel(
+        self,
+        a: Body[R],
+        b: Body[R],
+        c: Body[R],
+        d: Body[R],
+        e: Body[R],
+        f: Body[R],
+        /,
+        *more: Body[R],
+        max_concurrency: int | None = None,
+        policy: Policy,
+    ) -> Coroutine[None, None, tuple[BranchResult[R], ...]]: ...
+    def parallel(self, *branches: Body[Any], max_concurrency: int | None = None, policy: Policy | None = None) -> Any:
         """Run functions side by side, each with a context of its own, and return their results in order.
 
-        The first that fails cancels the others; all have ended before its error is raised.
+        The first that fails cancels the others; all have ended before its error is raised. With a `policy` the results
+        are BranchResults, one a branch: see AllSettled, MinSuccessful, ToleratedFailures. At most `max_concurrency`
+        branches are under way, waiting ones included.
         """
         self._check()
+        check_branches(policy, max_concurrency, used="ctx.parallel")
         path = self._machine.open_branches("parallel", self._scope)
-        return self._branches(path, [(branch, ()) for branch in branches], None, tuple)
+        tally = Tally(policy, len(branches), path=path, shape=tuple)
+        return self._branch(path, [(branch, ()) for branch in branches], tally, max_concurrency)
 
     @overload
     def map(
-        self, each: StepLike[T, R], items: Iterable[T], /, *, max_concurrency: int | None = None
+        self, each: StepLike[T, R], items: Iterable[T], /, *, max_concurrency: int | None = None, policy: None = None
     ) -> Coroutine[None, None, list[R]]: ...
     @overload
     def map(
-        self, each: Callable[[T], Call[R]], items: Iterable[T], /, *, max_concurrency: int | None = None
+        self,
+        each: Callable[[T], Call[R]],
+        items: Iterable[T],
+        /,
+        *,
+        max_concurrency: int | None = None,
+        policy: None = None,
     ) -> Coroutine[None, None, list[R]]: ...
     @overload
     def map(
@@ -271,25 +382,54 @@ class AsyncContext(ContextCore):
         /,
         *,
         max_concurrency: int | None = None,
+        policy: None = None,
     ) -> Coroutine[None, None, list[R]]: ...
-    def map(self, each: Any, items: Iterable[Any], /, *, max_concurrency: int | None = None) -> Any:
+    @overload
+    def map(
+        self, each: StepLike[T, R], items: Iterable[T], /, *, max_concurrency: int | None = None, policy: Policy
+    ) -> Coroutine[None, None, BranchResults[R]]: ...
+    @overload
+    def map(
+        self, each: Callable[[T], Call[R]], items: Iterable[T], /, *, max_concurrency: int | None = None, policy: Policy
+    ) -> Coroutine[None, None, BranchResults[R]]: ...
+    @overload
+    def map(
+        self,
+        each: Callable[[AsyncContext, T], Awaitable[R]],
+        items: Iterable[T],
+        /,
+        *,
+        max_concurrency: int | None = None,
+        policy: Policy,
+    ) -> Coroutine[None, None, BranchResults[R]]: ...
+    def map(
+        self,
+        each: Any,
+        items: Iterable[Any],
+        /,
+        *,
+        max_concurrency: int | None = None,
+        policy: Policy | None = None,
+    ) -> Any:
         """Run a Step, a Workflow (a child run an item) or `each(ctx, item)` over items; results in the items' order.
 
-        At most `max_concurrency` items are under way, waiting ones included. Failures as in `parallel`.
+        At most `max_concurrency` items are under way, waiting ones included. Failures and `policy` as in `parallel`.
         """
         self._check()
-        listed = checked_items(items, max_concurrency)
+        check_branches(policy, max_concurrency, used="ctx.map")
+        listed = checked_items(items)
         if isinstance(each, Step | Workflow):
-            return self._future(self._open_map(each, listed, max_concurrency))
+            return self._future(self._open_map(each, listed, max_concurrency, policy))
         path = self._machine.open_branches("map", self._scope)
-        return self._branches(path, [(each, (item,)) for item in listed], max_concurrency, list)
+        tally = map_tally(policy, len(listed), path)
+        return self._branch(path, [(each, (item,)) for item in listed], tally, max_concurrency)
 
-    def _branches(
+    def _branch(
         self,
         path: str,
-        branches: list[tuple[Callable[..., Awaitable[Any]], tuple[Any, ...]]],
+        branches: Sequence[tuple[Callable[..., Awaitable[Any]], tuple[Any, ...]]],
+        tally: Tally,
         width: int | None,
-        collect: Callable[[list[Any]], Any],
     ) -> JoinFuture:
         def start(index: int) -> asyncio.Task[Any]:
             scope = self._machine.scope(f"{path}[{index}]")
@@ -299,8 +439,18 @@ class AsyncContext(ContextCore):
             body = _run_branch(fn, AsyncContext(self._machine, scope, self._loop), args)
             return self._loop.create_task(body, name=scope.path, context=context)
 
-        return JoinFuture(BranchTasks(start, len(branches), width=width, collect=collect), loop=self._loop)
+        return JoinFuture(BranchTasks(start, len(branches), tally=tally, width=width), loop=self._loop)
 
 
 async def _run_branch(fn: Callable[..., Awaitable[Any]], ctx: AsyncContext, args: tuple[Any, ...]) -> Any:
     return await fn(ctx, *args)
+
+
+async def _answered(
+    started: Coroutine[None, None, Any], answer: Coroutine[None, None, Any], awakeable: AwakeableCall
+) -> Any:
+    try:
+        await started
+        return await answer
+    finally:
+        awakeable.abandon()

@@ -11,33 +11,36 @@ from pgwf_sdk.replay._future import CallFuture
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pgwf_sdk.replay._policy import Tally
+
 __all__ = ["BranchTasks", "JoinFuture"]
 
 
 class BranchTasks(Settled):
-    """Runs `start(index)` for each index, `width` at a time. The first failure cancels the others; all are joined."""
+    """Runs `start(index)` for each index, `width` at a time. Those that can change nothing more are cancelled; all are
+    joined.
+    """
 
-    __slots__ = ("_collect", "_count", "_is_stopped", "_next", "_results", "_running", "_start", "_width")
+    __slots__ = ("_count", "_is_stopped", "_next", "_running", "_start", "_tally", "_width")
 
     def __init__(
         self,
         start: Callable[[int], asyncio.Task[Any]],
         count: int,
         *,
+        tally: Tally,
         width: int | None,
-        collect: Callable[[list[Any]], Any],
     ) -> None:
         super().__init__()
-        self._results: list[Any] = [None] * count
-        self._collect = collect
+        self._tally = tally
         self._start = start
         self._count = count
         self._width = count if width is None else width
         self._next = 0
         self._running: dict[asyncio.Task[Any], int] = {}
-        self._is_stopped = False
+        self._is_stopped = tally.is_over
         self._fill()
-        if not count:
+        if not self._running:
             self._finish()
 
     def abandon(self) -> None:
@@ -56,17 +59,19 @@ class BranchTasks(Settled):
     def _ended(self, task: asyncio.Task[Any]) -> None:
         index = self._running.pop(task)
         error: BaseException | None = asyncio.CancelledError() if task.cancelled() else task.exception()
-        if error is None:
-            self._results[index] = task.result()
-        elif not self._is_stopped:
-            self.error = error
-            self.abandon()
+        if not self._is_stopped:
+            if error is None:
+                self._tally.succeeded(index, task.result())
+            else:
+                self._tally.failed(index, error)
+            if self._tally.is_over:
+                self.abandon()
         self._fill()
         if not self._running:
             self._finish()
 
     def _finish(self) -> None:
-        self.value = self._collect(self._results)
+        self.value, self.error = self._tally.outcome()
         self.is_done = True
         if self.waiter is not None:
             self.waiter.wake(self)

@@ -26,6 +26,7 @@ __all__ = [
     "Command",
     "Completed",
     "Failed",
+    "OpenAwakeable",
     "OpenHuman",
     "Outcome",
     "RecordValue",
@@ -48,6 +49,8 @@ class RunInfo(Struct, frozen=True):
     """Behaviours of the SDK that came after its first release and that this run has; see `_flags`."""
     is_trial: bool = False
     """True when nobody acts on what the code asks for: then it does nothing by itself either."""
+    token_key: bytes = b""
+    """The installation's key for the tokens of awakeables."""
 
 
 class CallId(Struct, frozen=True, gc=False):
@@ -107,6 +110,19 @@ class StartChild(Struct, frozen=True):
     opened: Entry | None
 
 
+class OpenAwakeable(Struct, frozen=True):
+    """Open the promise (opened) unless `opened` says it was, and record how it ended, or that it did not in time.
+
+    `has_followers`: what comes next is sent only once this is recorded, so the run must not be given back before.
+    """
+
+    id: CallId
+    token_hash: str
+    timeout: timedelta | None
+    opened: Entry | None
+    has_followers: bool
+
+
 class OpenHuman(Struct, frozen=True):
     """Open the task (opened) unless `opened` says it was, and record the decision, or that it expired (timed_out)."""
 
@@ -129,7 +145,7 @@ class Abandon(Struct, frozen=True):
     id: CallId
 
 
-Command: TypeAlias = RunStep | StartTimer | AwaitSignal | StartChild | OpenHuman | RecordValue | Abandon
+Command: TypeAlias = RunStep | StartTimer | AwaitSignal | StartChild | OpenAwakeable | OpenHuman | RecordValue | Abandon
 
 
 class Completed(Struct, frozen=True):

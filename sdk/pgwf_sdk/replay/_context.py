@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Never, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Never, ParamSpec, TypeAlias, TypeVar, TypeVarTuple, overload
 
 from typing_extensions import TypeForm
 
 from pgwf_sdk._definition import Call, Step, StepLike, Workflow
 from pgwf_sdk._errors import ContextError, Suspend
 from pgwf_sdk.replay._calls import Settled
-from pgwf_sdk.replay._core import ContextCore, checked_items
+from pgwf_sdk.replay._core import ContextCore, check_branches, checked_items, map_tally
 from pgwf_sdk.replay._fibers import Branches, Fiber, Fibers
+from pgwf_sdk.replay._handles import Awakeable, Child
 from pgwf_sdk.replay._human import Decision
+from pgwf_sdk.replay._policy import BranchResult, BranchResults, Policy, Tally
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
 
-    from pgwf_sdk.replay._calls import ChildCall
     from pgwf_sdk.replay._machine import Machine
     from pgwf_sdk.replay._scope import Scope
 
-__all__ = ["Child", "Context"]
+__all__ = ["Context"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,49 +35,10 @@ B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
 E = TypeVar("E")
+Ts = TypeVarTuple("Ts")
 
-
-class Child(Generic[R_co]):
-    """A child run that was started and not waited for."""
-
-    __slots__ = ("_call", "_fibers", "_watches")
-
-    def __init__(self, call: ChildCall, fibers: Fibers) -> None:
-        self._call = call
-        self._fibers = fibers
-        self._watches: list[_Watch] = []
-        call.waiter = self
-
-    def result(self) -> R_co:
-        """Return what the child returned. ChildFailedError: it failed, was cancelled or was terminated."""
-        fiber = self._fibers.current
-        if fiber.ident != get_ident():
-            raise ContextError("a child's result was asked for outside the code of its parent run")
-        watch = _Watch()
-        if self._call.is_done:
-            watch.take(self._call)
-        else:
-            self._watches.append(watch)
-        result: R_co = self._fibers.wait(fiber, watch)
-        return result
-
-    def wake(self, settled: Settled) -> None:
-        for watch in self._watches:
-            watch.take(settled)
-            if watch.waiter is not None:
-                watch.waiter.wake(watch)
-
-
-class _Watch(Settled):
-    """One wait for a child that others may wait for too: giving it up leaves the child alone."""
-
-    __slots__ = ()
-
-    def take(self, settled: Settled) -> None:
-        self.value, self.error, self.is_done = settled.value, settled.error, True
-
-    def abandon(self) -> None:
-        self.waiter = None
+Body: TypeAlias = Callable[["Context"], R]
+"""What a branch of `parallel` runs."""
 
 
 class Context(ContextCore):
@@ -194,6 +156,44 @@ class Context(ContextCore):
         )  # fmt: skip
         return decided
 
+    @overload
+    def poll(
+        self,
+        check: Callable[[*Ts], Coroutine[Any, Any, R]],
+        /,
+        *args: *Ts,
+        until: Callable[[R], object],
+        every: timedelta,
+        timeout: timedelta,
+    ) -> R: ...
+    @overload
+    def poll(
+        self,
+        check: Callable[[*Ts], R],
+        /,
+        *args: *Ts,
+        until: Callable[[R], object],
+        every: timedelta,
+        timeout: timedelta,
+    ) -> R: ...
+    def poll(
+        self,
+        check: Callable[[*Ts], Any],
+        /,
+        *args: *Ts,
+        until: Callable[[Any], object],
+        every: timedelta,
+        timeout: timedelta,
+    ) -> Any:
+        """Run the step `check(*args)` again and again until `until` accepts what it returns, and return that.
+
+        Between two looks, `every` apart, the run is in no worker; the journal gets the last one only. A look that
+        raises what the step's retry policy allows is one in vain; what it does not allow is raised. WaitTimeoutError:
+        `timeout`, counted from the first look, would pass before the next.
+        """
+        self._check()
+        return self._wait(self._open_poll(check, args, until=until, every=every, timeout=timeout))
+
     def call(self, call: Call[R], /, *excess: Never, run_id: str | None = None) -> R:
         """Run a workflow as a child and wait for what it returns. ChildFailedError: it did not complete."""
         self._check()
@@ -205,6 +205,38 @@ class Context(ContextCore):
         self._check()
         return Child(self._open_child(call, excess, run_id, is_spawned=True), self._fibers)
 
+    def awakeable(
+        self, payload_type: TypeForm[T], /, *, timeout: timedelta | None = None, name: str = "awakeable"
+    ) -> Awakeable[T]:
+        """Make a promise that somebody outside completes with its `token`: pass that on with a step, then `wait()`.
+
+        It is recorded before a step that is called after it begins. `timeout` counts from then, in the database's time.
+        """
+        self._check()
+        return Awakeable(self._open_awakeable(name, payload_type, timeout), self._fibers)
+
+    def wait_for_callback(
+        self,
+        start: Callable[[str, *Ts], object],
+        payload_type: TypeForm[T],
+        /,
+        *args: *Ts,
+        timeout: timedelta | None = None,
+    ) -> T:
+        """Run the step `start(token, *args)`, which asks somebody for an answer, and wait for that answer.
+
+        Raises what the step raises when no retry is left, and then waits for nothing. WaitTimeoutError: no answer came
+        in time, counted from before the step. See `awakeable`.
+        """
+        self._check()
+        awakeable, call = self._open_callback(start, payload_type, args, timeout)
+        try:
+            self._wait(call)
+            answer: T = self._wait(awakeable)
+        finally:
+            awakeable.abandon()
+        return answer
+
     def side_effect(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a quick function here, record what it returns, and return that in every replay. Not for slow work."""
         self._check()
@@ -212,62 +244,123 @@ class Context(ContextCore):
         return value
 
     @overload
-    def parallel(self, a: Callable[[Context], A], /) -> tuple[A]: ...
-    @overload
-    def parallel(self, a: Callable[[Context], A], b: Callable[[Context], B], /) -> tuple[A, B]: ...
+    def parallel(self, a: Body[A], /, *, max_concurrency: int | None = None, policy: None = None) -> tuple[A]: ...
     @overload
     def parallel(
-        self,
-        a: Callable[[Context], A],
-        b: Callable[[Context], B],
-        c: Callable[[Context], C],
-        /,
+        self, a: Body[A], b: Body[B], /, *, max_concurrency: int | None = None, policy: None = None
+    ) -> tuple[A, B]: ...
+    @overload
+    def parallel(
+        self, a: Body[A], b: Body[B], c: Body[C], /, *, max_concurrency: int | None = None, policy: None = None
     ) -> tuple[A, B, C]: ...
     @overload
     def parallel(
         self,
-        a: Callable[[Context], A],
-        b: Callable[[Context], B],
-        c: Callable[[Context], C],
-        d: Callable[[Context], D],
+        a: Body[A],
+        b: Body[B],
+        c: Body[C],
+        d: Body[D],
         /,
+        *,
+        max_concurrency: int | None = None,
+        policy: None = None,
     ) -> tuple[A, B, C, D]: ...
     @overload
     def parallel(
         self,
-        a: Callable[[Context], A],
-        b: Callable[[Context], B],
-        c: Callable[[Context], C],
-        d: Callable[[Context], D],
-        e: Callable[[Context], E],
+        a: Body[A],
+        b: Body[B],
+        c: Body[C],
+        d: Body[D],
+        e: Body[E],
         /,
+        *,
+        max_concurrency: int | None = None,
+        policy: None = None,
     ) -> tuple[A, B, C, D, E]: ...
     @overload
     def parallel(
         self,
-        a: Callable[[Context], R],
-        b: Callable[[Context], R],
-        c: Callable[[Context], R],
-        d: Callable[[Context], R],
-        e: Callable[[Context], R],
-        f: Callable[[Context], R],
+        a: Body[R],
+        b: Body[R],
+        c: Body[R],
+        d: Body[R],
+        e: Body[R],
+        f: Body[R],
         /,
-        *more: Callable[[Context], R],
+        *more: Body[R],
+        max_concurrency: int | None = None,
+        policy: None = None,
     ) -> tuple[R, ...]: ...
-    def parallel(self, *branches: Callable[[Context], Any]) -> Any:
+    @overload
+    def parallel(
+        self, a: Body[A], /, *, max_concurrency: int | None = None, policy: Policy
+    ) -> tuple[BranchResult[A]]: ...
+    @overload
+    def parallel(
+        self, a: Body[A], b: Body[B], /, *, max_concurrency: int | None = None, policy: Policy
+    ) -> tuple[BranchResult[A], BranchResult[B]]: ...
+    @overload
+    def parallel(
+        self, a: Body[A], b: Body[B], c: Body[C], /, *, max_concurrency: int | None = None, policy: Policy
+    ) -> tuple[BranchResult[A], BranchResult[B], BranchResult[C]]: ...
+    @overload
+    def parallel(
+        self, a: Body[A], b: Body[B], c: Body[C], d: Body[D], /, *, max_concurrency: int | None = None, policy: Policy
+    ) -> tuple[BranchResult[A], BranchResult[B], BranchResult[C], BranchResult[D]]: ...
+    @overload
+    def parallel(
+        self,
+        a: Body[A],
+        b: Body[B],
+        c: Body[C],
+        d: Body[D],
+        e: Body[E],
+        /,
+        *,
+        max_concurrency: int | None = None,
+        policy: Policy,
+    ) -> tuple[BranchResult[A], BranchResult[B], BranchResult[C], BranchResult[D], BranchResult[E]]: ...
+    @overload
+    def parallel(
+        self,
+        a: Body[R],
+        b: Body[R],
+        c: Body[R],
+        d: Body[R],
+        e: Body[R],
+        f: Body[R],
+        /,
+        *more: Body[R],
+        max_concurrency: int | None = None,
+        policy: Policy,
+    ) -> tuple[BranchResult[R], ...]: ...
+    def parallel(self, *branches: Body[Any], max_concurrency: int | None = None, policy: Policy | None = None) -> Any:
         """Run functions side by side, each with a context of its own, and return their results in order.
 
-        The first that fails cancels the others; all have ended before its error is raised.
+        The first that fails cancels the others; all have ended before its error is raised. With a `policy` the results
+        are BranchResults, one a branch: see AllSettled, MinSuccessful, ToleratedFailures. At most `max_concurrency`
+        branches are under way, waiting ones included.
         """
         self._check()
+        check_branches(policy, max_concurrency, used="ctx.parallel")
         path = self._machine.open_branches("parallel", self._scope)
-        return tuple(self._branch(path, [(branch, ()) for branch in branches], None))
+        tally = Tally(policy, len(branches), path=path, shape=tuple)
+        return self._branch(path, [(branch, ()) for branch in branches], tally, max_concurrency)
 
     @overload
-    def map(self, each: StepLike[T, R], items: Iterable[T], /, *, max_concurrency: int | None = None) -> list[R]: ...
+    def map(
+        self, each: StepLike[T, R], items: Iterable[T], /, *, max_concurrency: int | None = None, policy: None = None
+    ) -> list[R]: ...
     @overload
     def map(
-        self, each: Callable[[T], Call[R]], items: Iterable[T], /, *, max_concurrency: int | None = None
+        self,
+        each: Callable[[T], Call[R]],
+        items: Iterable[T],
+        /,
+        *,
+        max_concurrency: int | None = None,
+        policy: None = None,
     ) -> list[R]: ...
     @overload
     def map(
@@ -277,25 +370,57 @@ class Context(ContextCore):
         /,
         *,
         max_concurrency: int | None = None,
+        policy: None = None,
     ) -> list[R]: ...
-    def map(self, each: Any, items: Iterable[Any], /, *, max_concurrency: int | None = None) -> Any:
+    @overload
+    def map(
+        self, each: StepLike[T, R], items: Iterable[T], /, *, max_concurrency: int | None = None, policy: Policy
+    ) -> BranchResults[R]: ...
+    @overload
+    def map(
+        self, each: Callable[[T], Call[R]], items: Iterable[T], /, *, max_concurrency: int | None = None, policy: Policy
+    ) -> BranchResults[R]: ...
+    @overload
+    def map(
+        self,
+        each: Callable[[Context, T], R],
+        items: Iterable[T],
+        /,
+        *,
+        max_concurrency: int | None = None,
+        policy: Policy,
+    ) -> BranchResults[R]: ...
+    def map(
+        self,
+        each: Any,
+        items: Iterable[Any],
+        /,
+        *,
+        max_concurrency: int | None = None,
+        policy: Policy | None = None,
+    ) -> Any:
         """Run a Step, a Workflow (a child run an item) or `each(ctx, item)` over items; results in the items' order.
 
-        At most `max_concurrency` items are under way, waiting ones included. Failures as in `parallel`.
+        At most `max_concurrency` items are under way, waiting ones included. Failures and `policy` as in `parallel`.
         """
         self._check()
-        listed = checked_items(items, max_concurrency)
+        check_branches(policy, max_concurrency, used="ctx.map")
+        listed = checked_items(items)
         if isinstance(each, Step | Workflow):
-            return self._wait(self._open_map(each, listed, max_concurrency))
+            return self._wait(self._open_map(each, listed, max_concurrency, policy))
         path = self._machine.open_branches("map", self._scope)
-        return self._branch(path, [(each, (item,)) for item in listed], max_concurrency)
+        tally = map_tally(policy, len(listed), path)
+        return self._branch(path, [(each, (item,)) for item in listed], tally, max_concurrency)
 
     def _branch(
-        self, path: str, branches: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]], width: int | None
-    ) -> list[Any]:
+        self,
+        path: str,
+        branches: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]],
+        tally: Tally,
+        width: int | None,
+    ) -> Any:
         def body(fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[Fiber], Any]:
             return lambda fiber: fn(Context(self._machine, fiber.scope, self._fibers, fiber), *args)
 
         bodies = [body(fn, args) for fn, args in branches]
-        results: list[Any] = self._fibers.join(self._fiber, Branches(self._fibers, path, bodies, width=width))
-        return results
+        return self._fibers.join(self._fiber, Branches(self._fibers, path, bodies, tally=tally, width=width))

@@ -9,12 +9,15 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from uuid import UUID
 
+from pgwf_journal import ENCODING_JSON
 from pgwf_sdk import _failure
+from pgwf_sdk._attributes import AttributeValue, attribute_json
 from pgwf_sdk._definition import Call, Step, Workflow, as_step
 from pgwf_sdk._errors import ContextError
 from pgwf_sdk._misuse import check_call, check_timedelta
 from pgwf_sdk._names import check_name
 from pgwf_sdk._serial import codec_for
+from pgwf_sdk.replay._awakeable import AwakeableCall
 from pgwf_sdk.replay._calls import (
     FAILURE_MARK,
     AttributeCall,
@@ -29,6 +32,8 @@ from pgwf_sdk.replay._calls import (
 from pgwf_sdk.replay._group import CallGroup
 from pgwf_sdk.replay._human import HumanRequest
 from pgwf_sdk.replay._places import line_of_caller
+from pgwf_sdk.replay._policy import BranchResults, Policy, Tally, checked_policy
+from pgwf_sdk.replay._polling import polling_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,13 +126,17 @@ class ContextCore(ABC):
         self._check()
         self._machine.patched(check_name(name, "ctx.deprecate_patch"))
 
-    def set_attribute(self, name: str, value: object, /) -> None:
-        """Record a value that people and programs can search runs by; it is written with the next step or wait."""
+    def set_attribute(self, name: str, value: AttributeValue | None, /) -> None:
+        """Record what people and programs can search runs by, as in `client.list(attributes={"customer": 17})`.
+
+        Written with the next step or wait; a later value takes the place of an earlier one, None takes it away. Short:
+        it is for searching, not for keeping data. SerialisationError: it is no text, number or the like.
+        """
         self._check()
         call = AttributeCall(self._scope, name, codec_for(None))
         if self._machine.open(call):
-            check_name(name, "ctx.set_attribute")
-            call.payload, call.encoding = call.codec.encode(value, subject=f"attribute {name!r}")
+            if value is not None:
+                call.payload, call.encoding = attribute_json(name, value, used="ctx.set_attribute"), ENCODING_JSON
             self._machine.record_before_end(call)
 
     # -- calls, for the contexts to wait for
@@ -187,6 +196,42 @@ class ContextCore(ABC):
             check_name(name, "ctx.wait_signal")
         return call
 
+    def _open_awakeable(self, name: str, annotation: Any, timeout: timedelta | None) -> AwakeableCall:
+        if timeout is not None:
+            _check_duration(timeout, "ctx.awakeable(timeout=…)")
+        call = AwakeableCall(self._scope, name, codec_for(annotation), timeout)
+        if self._machine.open(call):
+            check_name(name, "ctx.awakeable")
+        self._machine.record_first(call)
+        return call
+
+    def _open_callback(
+        self, start: Callable[..., Any], annotation: Any, args: tuple[Any, ...], timeout: timedelta | None
+    ) -> tuple[AwakeableCall, StepCall]:
+        step: Step[..., Any] = cast("Any", start) if type(start) is Step else self._as_step(start)
+        awakeable = self._open_awakeable(step.name, annotation, timeout)
+        try:
+            return awakeable, self._open_step(step, (awakeable.token, *args), {})
+        except TypeError:
+            awakeable.abandon()
+            raise
+
+    def _open_poll(
+        self,
+        check: Callable[..., Any],
+        args: tuple[Any, ...],
+        *,
+        until: Callable[[Any], object],
+        every: timedelta,
+        timeout: timedelta,
+    ) -> StepCall:
+        for option, duration in (("every", every), ("timeout", timeout)):
+            _check_duration(duration, f"ctx.poll({option}=…)")
+            if duration <= timedelta(0):
+                raise ValueError(f"ctx.poll({option}={duration}): expected longer than nothing")
+        step: Step[..., Any] = cast("Any", check) if type(check) is Step else self._as_step(check)
+        return self._open_step(polling_step(step, until=until, every=every, timeout=timeout), args, {})
+
     def _open_child(
         self, call: Call[Any], excess: tuple[object, ...], run_id: str | None, *, is_spawned: bool
     ) -> ChildCall:
@@ -241,7 +286,7 @@ class ContextCore(ABC):
                 call.payload, call.encoding = call.codec.encode(value, subject=name)
         return call
 
-    def _open_map(self, each: Any, items: Sequence[Any], width: int | None) -> CallGroup:
+    def _open_map(self, each: Any, items: Sequence[Any], width: int | None, policy: Policy | None) -> CallGroup:
         """A map over a Step or Workflow needs no code of its own between calls, hence no branch to run it."""
         path = self._machine.open_branches("map", self._scope)
         code = line_of_caller() if not self._machine.history.is_replaying else None
@@ -253,13 +298,24 @@ class ContextCore(ABC):
             return StepCall(scope, each, (item,), {})
 
         make = make_child if isinstance(each, Workflow) else make_step
-        return CallGroup(self._machine, path, items, make, width=width, code=code)
+        tally = map_tally(policy, len(items), path)
+        return CallGroup(self._machine, path, items, make, tally=tally, width=width, code=code)
 
 
-def checked_items(items: Iterable[T], max_concurrency: int | None) -> list[T]:
-    """Return the items of a `map` as a list. ValueError: fewer than one at a time."""
+def map_tally(policy: Policy | None, count: int, path: str) -> Tally:
+    """The tally of a `map`: its value is a list, or results with a policy."""
+    return Tally(policy, count, path=path, shape=list if policy is None else BranchResults)
+
+
+def check_branches(policy: Policy | None, max_concurrency: int | None, *, used: str) -> None:
+    """ValueError: fewer than one at a time. TypeError: no policy."""
+    checked_policy(policy, used)
     if max_concurrency is not None and max_concurrency < 1:
-        raise ValueError(f"ctx.map(max_concurrency={max_concurrency}): expected 1 or more, or None for all at once")
+        raise ValueError(f"{used}(max_concurrency={max_concurrency}): expected 1 or more, or None for all at once")
+
+
+def checked_items(items: Iterable[T]) -> list[T]:
+    """Return the items of a `map` as a list. ContextError: they have no order."""
     if isinstance(items, set | frozenset):
         raise ContextError(
             "ctx.map was given a set, whose order differs from process to process; expected a list: sorted(items)"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pgwf_journal import Entry
     from pgwf_sdk.replay._commands import Command
     from pgwf_sdk.replay._places import Line
+    from pgwf_sdk.replay._policy import Tally
     from pgwf_sdk.replay._scope import Scope
 
 __all__ = ["BRANCH_THREADS_MAX", "Branches", "Fiber", "Fibers"]
@@ -204,15 +205,15 @@ class Fibers:
 
 
 class Branches(Settled):
-    """Runs `start(index)` for each index, `width` at a time. The first failure cancels the others; all are joined."""
+    """Runs bodies, `width` at a time. Those that can change nothing more are cancelled; all are joined."""
 
-    __slots__ = ("_bodies", "_fibers", "_is_stopped", "_next", "_path", "_running", "_variables", "_width")
+    __slots__ = ("_bodies", "_fibers", "_is_stopped", "_next", "_path", "_running", "_tally", "_width")
 
     def __init__(
-        self, fibers: Fibers, path: str, bodies: Sequence[Callable[[Fiber], Any]], *, width: int | None
+        self, fibers: Fibers, path: str, bodies: Sequence[Callable[[Fiber], Any]], *, tally: Tally, width: int | None
     ) -> None:
         super().__init__()
-        self.value = [None] * len(bodies)
+        self._tally = tally
         self._fibers = fibers
         self._path = path
         self._bodies = bodies
@@ -225,9 +226,10 @@ class Branches(Settled):
             )
         self._next = 0
         self._running: dict[Fiber, int] = {}
-        self._is_stopped = False
-        self.is_done = not bodies
+        self._is_stopped = tally.is_over
         self._fill()
+        if not self._running:
+            self._finish()
 
     def abandon(self) -> None:
         self.stop(BranchCancelled())
@@ -252,14 +254,18 @@ class Branches(Settled):
     def _body(self, index: int, variables: Variables) -> Callable[[Fiber], None]:
         def body(fiber: Fiber) -> None:
             try:
-                self.value[index] = variables.run(self._bodies[index], fiber)
+                value = variables.run(self._bodies[index], fiber)
             except (KeyboardInterrupt, SystemExit) as error:
                 self._fibers.fail(error)
             except BaseException as error:  # noqa: BLE001 - raised again where the branches are joined
                 if not self._is_stopped and not self._fibers.machine.is_latched:
-                    self.error = error
-                    del self._running[fiber]
-                    self.stop(BranchCancelled(f"another branch of {self._path} failed: {error!r}"))
+                    self._tally.failed(index, error)
+            else:
+                if not self._is_stopped:
+                    self._tally.succeeded(index, value)
+            if self._tally.is_over and not self._is_stopped:
+                del self._running[fiber]
+                self.stop(BranchCancelled(self._tally.why_over))
             self._ended(fiber)
 
         return body
@@ -271,9 +277,13 @@ class Branches(Settled):
             self._is_stopped = True
         self._fill()
         if not self._running:
-            self.is_done = True
-            if self.waiter is not None:
-                self.waiter.wake(self)
+            self._finish()
+
+    def _finish(self) -> None:
+        self.value, self.error = self._tally.outcome()
+        self.is_done = True
+        if self.waiter is not None:
+            self.waiter.wake(self)
 
 
 def _another(error: BaseException) -> BaseException:

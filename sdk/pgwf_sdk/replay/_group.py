@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pgwf_sdk.replay._calls import PendingCall, Settled
 
@@ -10,15 +10,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pgwf_sdk.replay._machine import Machine
+    from pgwf_sdk.replay._policy import Tally
     from pgwf_sdk.replay._scope import Scope
 
 __all__ = ["CallGroup"]
 
+REFILL_PARTS: Final = 4
+"""A map of children with a bound starts the next ones when so much of the bound is free: each time costs a replay."""
+
 
 class CallGroup(Settled):
-    """One call an item, each in a scope of its own. The first failure abandons the others and is the group's error."""
+    """One call an item, each in a scope of its own. Those that can change nothing more are abandoned."""
 
-    __slots__ = ("_code", "_index_of", "_items", "_machine", "_make", "_next", "_open", "_path", "_width")
+    __slots__ = ("_code", "_items", "_machine", "_make", "_next", "_open", "_path", "_tally", "_width")
 
     def __init__(
         self,
@@ -27,11 +31,12 @@ class CallGroup(Settled):
         items: Sequence[Any],
         make: Callable[[Scope, Any], PendingCall],
         *,
+        tally: Tally,
         width: int | None,
         code: tuple[str, int] | None,
     ) -> None:
         super().__init__()
-        self.value = [None] * len(items)
+        self._tally = tally
         self._machine = machine
         self._path = path
         self._items = items
@@ -40,26 +45,34 @@ class CallGroup(Settled):
         self._code = code
         self._next = 0
         self._open: dict[PendingCall, int] = {}
-        self._fill()
-        self.is_done = not items
+        if items and not tally.is_over:
+            self._fill()
+        else:
+            self._finish()
 
     @property
-    def calls_needed(self) -> int:
-        """How many of its calls must be settled before it can go on, if all go well."""
-        return len(self._open) if self._next == len(self._items) else 1
+    def ends_needed(self) -> int:
+        """How many of its calls must be settled before it can go on: see Tally. Places are filled up by the quarter."""
+        needed = self._tally.ends_needed(len(self._open))
+        if self._next == len(self._items):
+            return needed
+        refill = max(self._width // REFILL_PARTS, 1)
+        return min(needed, refill) if needed > 0 else max(needed, -refill)
 
     def wake(self, settled: Settled) -> None:
         """Take the result of one call and make the next."""
         assert isinstance(settled, PendingCall)
         index = self._open.pop(settled)
-        if settled.error is not None:
+        if settled.error is None:
+            self._tally.succeeded(index, settled.value)
+        else:
+            self._tally.failed(index, settled.error)
+        if self._tally.is_over:
             self.abandon()
-            self._finish(settled.error)
-            return
-        self.value[index] = settled.value
-        self._fill()
+        else:
+            self._fill()
         if not self._open:
-            self._finish(None)
+            self._finish()
 
     def abandon(self) -> None:
         for call in self._open:
@@ -78,8 +91,8 @@ class CallGroup(Settled):
             call.waiter = self
             self._open[call] = index
 
-    def _finish(self, error: BaseException | None) -> None:
-        self.error = error
+    def _finish(self) -> None:
+        self.value, self.error = self._tally.outcome()
         self.is_done = True
         if self.waiter is not None:
             self.waiter.wake(self)

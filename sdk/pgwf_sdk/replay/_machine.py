@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pgwf_journal import Kind, Phase
 from pgwf_sdk._errors import RunCancelled, UndecodableError
 from pgwf_sdk.replay import _mismatch
-from pgwf_sdk.replay._calls import BranchCall, ChildCall, PatchCall, PendingCall
+from pgwf_sdk.replay._calls import BranchCall, ChildCall, PatchCall, PendingCall, StepCall
 from pgwf_sdk.replay._commands import Abandon, Blocked, Command, RunInfo
 from pgwf_sdk.replay._group import CallGroup
 from pgwf_sdk.replay._history import History
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from pgwf_journal import Entry
     from pgwf_sdk._definition import Step, Workflow
+    from pgwf_sdk.replay._awakeable import AwakeableCall
     from pgwf_sdk.replay._places import Line
 
 __all__ = ["CancelRequest", "Machine"]
@@ -48,6 +49,7 @@ class Machine:
         "_must_record",
         "_patches",
         "_scopes",
+        "_unrecorded",
         "_unsent",
         "blocked",
         "cancel",
@@ -79,6 +81,7 @@ class Machine:
         self._unsent: list[PendingCall] = []
         self._abandoned: dict[tuple[str, int], PendingCall] = {}
         self._must_record: list[PendingCall] = []
+        self._unrecorded: list[AwakeableCall] = []
         self._patches: dict[str, bool] = {}
         self.root = self.scope("")
 
@@ -140,6 +143,11 @@ class Machine:
     def record_before_end(self, call: PendingCall) -> None:
         """The run must not end before the entry of `call` (of a spawned child: of its start) is in the journal."""
         self._must_record.append(call)
+
+    def record_first(self, call: AwakeableCall) -> None:
+        """No step that the code calls from now on begins before `call` is in the journal: it may tell others of it."""
+        if call.opened is None:
+            self._unrecorded.append(call)
 
     @property
     def has_unrecorded(self) -> bool:
@@ -216,12 +224,24 @@ class Machine:
             return []
         commands: list[Command] = [Abandon(call.id) for call in self._abandoned.values()]
         self._abandoned.clear()
+        held_back = self._take_followers() if self._unrecorded else []
         for call in self._unsent:
             if not (call.is_done or call.is_abandoned):
                 call.is_sent = True
                 commands.append(call.command())
-        self._unsent.clear()
+        self._unsent = held_back
         return commands
+
+    def _take_followers(self) -> list[PendingCall]:
+        """Take the steps out of what is to be sent, as long as an awakeable before them is not recorded."""
+        self._unrecorded = [call for call in self._unrecorded if not (call.opened or call.is_done or call.is_abandoned)]
+        if not self._unrecorded:
+            return []
+        followers: list[PendingCall] = [call for call in self._unsent if isinstance(call, StepCall)]
+        for call in self._unrecorded:
+            call.has_followers = bool(followers)
+        self._unsent = [call for call in self._unsent if not isinstance(call, StepCall)]
+        return followers
 
     def end(self, error: BaseException | None) -> list[Command]:
         """The code has ended: read the rest of the journal, and return what must still be recorded.
@@ -267,9 +287,14 @@ class Machine:
 
     @property
     def wake_after(self) -> int:
-        """How many children must complete before the code can go on, if nothing else comes: sooner is in vain."""
+        """How many children must complete before the code can go on, if nothing else comes: sooner is in vain.
+
+        Negative: so many must end, however they do. Otherwise one that does not complete wakes the run at once.
+        """
         waiters = {call.waiter for call in self._waiting() if isinstance(call, ChildCall)}
-        return min((waiter.calls_needed if isinstance(waiter, CallGroup) else 1 for waiter in waiters), default=1)
+        needed = [waiter.ends_needed if isinstance(waiter, CallGroup) else 1 for waiter in waiters]
+        least = min(map(abs, needed), default=1)
+        return -least if needed and max(needed) < 0 else least
 
     def _waiting(self) -> list[PendingCall]:
         return [call for scope in self._scopes.values() for call in scope.open.values()]

@@ -231,7 +231,8 @@ class VirtualSession(Session):
 
     def _engine(self, driver: Driver, workflow: Workflow[..., Any]) -> Engine:
         claim = driver.claim
-        info = RunInfo(claim.run_id, claim.workflow, claim.seed, claim.history[0].recorded_at)
+        started_at = claim.history[0].recorded_at
+        info = RunInfo(claim.run_id, claim.workflow, claim.seed, started_at, token_key=self._token_key)
         watch = Watch(
             driver,
             workflow,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from pgwf_journal import ENCODING_JSON, Kind, Phase
 from pgwf_sdk import _failure
 from pgwf_sdk._errors import RunConflictError
-from pgwf_sdk.replay import OpenHuman, StartChild
+from pgwf_sdk.replay import OpenAwakeable, OpenHuman, StartChild
 from pgwf_sdk.worker._advance import AttemptNote, ChildStart, TaskClosing, TaskOpening
 from pgwf_sdk.worker._openings import child_start, task_opening
 from pgwf_sdk.worker._waits import Draft, Resolution, Wait, Waits, opening
@@ -63,6 +63,9 @@ class Batch:
             child = child_start(run_id, command)
             self.children.append(child)
             self.drafts.append(opening(wait, run_id=child.run_id))
+            return
+        if isinstance(command, OpenAwakeable):
+            self.drafts.append(opening(wait, token_hash=command.token_hash))
             return
         if isinstance(command, OpenHuman):
             self.tasks.append(task_opening(run_id, command))

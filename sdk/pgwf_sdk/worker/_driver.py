@@ -24,6 +24,7 @@ from pgwf_sdk.replay import (
     Command,
     Completed,
     Failed,
+    OpenAwakeable,
     OpenHuman,
     Outcome,
     RecordValue,
@@ -213,11 +214,14 @@ class Driver:
                 self._batch.drafts.append(draft(command.id, Phase.COMPLETED, payload, encoding))
             case Abandon(id=call):
                 is_unopened = self._batch.forget(call.key)
-                if self.waits.close(call.key) and call.kind is Kind.HUMAN and not is_unopened:
-                    self._batch.tasks.append(TaskClosing(key=call.key, close="cancelled"))
+                if self.waits.close(call.key) and not is_unopened:
+                    if call.kind is Kind.HUMAN:
+                        self._batch.tasks.append(TaskClosing(key=call.key, close="cancelled"))
+                    elif call.kind is Kind.AWAKEABLE:
+                        self._batch.drafts.append(draft(call, Phase.CANCELLED))
                 if self._turn != call.key:  # One that has its turn is about to be recorded; nobody will look at it.
                     self._steps.drop(call.key)
-            case StartTimer() | AwaitSignal() | StartChild() | OpenHuman():
+            case StartTimer() | AwaitSignal() | StartChild() | OpenAwakeable() | OpenHuman():
                 self.waits.open(command)
 
     # -- what is said next ----------------------------------------------------------------------------------------
@@ -295,7 +299,7 @@ class Driver:
         batch = self._batch
         if self._outcome is not None:
             return self._last_item(self._outcome)
-        is_idle = not self._engine.is_busy and self._steps.is_idle
+        is_idle = not self._engine.is_busy and self._steps.is_idle and not self.waits.has_followers
         if self._leaving is not None and is_idle:
             return self._item(
                 self._leaving,

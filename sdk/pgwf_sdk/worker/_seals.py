@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pgwf_sdk.worker._advance import AttemptNote, Claim, InboxRow, Item, TaskClosing, TaskOpening
     from pgwf_sdk.worker._driver import Driver
 
-_CLEAR_KINDS = frozenset((Kind.CANCEL, Kind.PATCH))
+_CLEAR_KINDS = frozenset((Kind.ATTRIBUTE, Kind.CANCEL, Kind.PATCH))  # Lists search for attributes.
 
 
 def sealed(sealing: Sealing, item: Item) -> Item:
@@ -127,6 +127,8 @@ def _opened_row(sealing: Sealing, run_id: str, row: InboxRow) -> InboxRow:
         case Kind.HUMAN:
             place = _places.decision_place(task_id_of(run_id, row.name))
             payload, encoding = sealing.open_decision(row.payload, row.encoding, place)
+        case Kind.AWAKEABLE:
+            payload, encoding = sealing.open(row.payload, row.encoding, _places.awakeable_place())
         case Kind.CHILD:
             payload, encoding = sealing.open(row.payload, row.encoding, _places.end_place())
         case _:

@@ -37,7 +37,7 @@ from pgwf_sdk.worker._sleeper import Sleeper
 from pgwf_sdk.worker._steps import StepAttempt
 from pgwf_sdk.worker._tender import Held, Kept, Tender
 from pgwf_sdk.worker._transactions import Transactions
-from pgwf_sql.database import AsyncDatabase, Database, prepare_if_direct
+from pgwf_sql.database import AsyncDatabase, Database, Statement, prepare_if_direct, read_value
 
 log = logging.getLogger("pgwf_sdk.worker")
 
@@ -46,12 +46,14 @@ _UNREAD_DELAY: Final = timedelta(seconds=1)
 _SEALED_DELAY: Final = timedelta(seconds=30)  # Somebody has to give a worker the key.
 _CANCEL_SECONDS: Final = 1.0
 _CLOSE_SECONDS_MAX: Final = 5.0  # A worker that is told to stop does not wait for a database that is gone.
+_TOKEN_KEY: Final[Statement[bytes]] = Statement("sdk_token_key", {}, read_value, is_repeatable=True)
 
 
 class Session:
     """Wires the parts of a worker together, and is the Port of its drivers."""
 
     linger: timedelta = timedelta(seconds=1)
+    _token_key: bytes = b""
 
     def __init__(self, settings: Settings, telemetry: Telemetry, *, needs: Sequence[str] | None = None) -> None:
         self._settings = settings
@@ -135,6 +137,7 @@ class Session:
         )
         # The first connection is made here, so that a wrong address or an old schema is an error and not a retry.
         await (await self._connect()).close()
+        self._token_key = await self._database.run(_TOKEN_KEY)
         log.info("worker %s: offers %s", self._settings.worker_id, ", ".join(self._settings.capabilities))
         self._tender.start()
         flushing = asyncio.create_task(self._flusher.run(), name="pgwf-flusher")
@@ -285,7 +288,8 @@ class Session:
 
     def _engine(self, driver: Driver, workflow: Workflow[..., Any]) -> Engine:
         claim = driver.claim
-        info = RunInfo(claim.run_id, claim.workflow, claim.seed, claim.history[0].recorded_at)
+        started_at = claim.history[0].recorded_at
+        info = RunInfo(claim.run_id, claim.workflow, claim.seed, started_at, token_key=self._token_key)
         if workflow.is_async:
             make_async = DetectingAsyncActivation if self._settings.detects else AsyncActivation
             return AsyncEngine(make_async(workflow, info, claim.history), driver)

@@ -14,12 +14,13 @@ import msgspec
 from pgwf_journal import ENCODING_JSON as JSON
 from pgwf_journal import ENCODING_NONE as NONE
 from pgwf_journal import Entry, Kind, NewEntry, Phase
-from pgwf_sdk.replay import AwaitSignal, CallId, OpenHuman, StartChild, StartTimer
+from pgwf_sdk.replay import AwaitSignal, CallId, OpenAwakeable, OpenHuman, StartChild, StartTimer
 from pgwf_sdk.worker._advance import InboxRow
 
-WaitCommand = StartTimer | AwaitSignal | StartChild | OpenHuman
+WaitCommand = StartTimer | AwaitSignal | StartChild | OpenAwakeable | OpenHuman
 
 _MICROSECOND = timedelta(microseconds=1)
+_ADDRESSED = frozenset({Kind.AWAKEABLE, Kind.CHILD, Kind.HUMAN})  # Their inbox rows are named by the call they resolve.
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -41,6 +42,7 @@ class Deadline(msgspec.Struct, omit_defaults=True):
     microseconds: int | None = None
     until: datetime | None = None
     run_id: str | None = None
+    token_hash: str | None = None
 
     @classmethod
     def of(cls, command: WaitCommand) -> "Deadline":
@@ -48,7 +50,7 @@ class Deadline(msgspec.Struct, omit_defaults=True):
         match command:
             case StartTimer(duration=None, until=until):
                 return cls(until=until)
-            case StartTimer(duration=duration) | AwaitSignal(timeout=duration):
+            case StartTimer(duration=duration) | AwaitSignal(timeout=duration) | OpenAwakeable(timeout=duration):
                 return cls(microseconds=None if duration is None else duration // _MICROSECOND)
             case OpenHuman(request=request):
                 return cls(microseconds=None if request.expires is None else request.expires // _MICROSECOND)
@@ -115,6 +117,7 @@ class Waits:
         self._waits: dict[str, Wait] = {}
         self._inbox: dict[int, InboxRow] = {row.id: row for row in inbox}
         self._deadline = deadline
+        self._followed: set[str] = set()
         self.inbox_seen = max(self._inbox, default=0)
         self.is_cancelled = is_cancelled
         """True once the code has heard, or is about to hear, of a cancel request; it hears of one only."""
@@ -124,15 +127,23 @@ class Waits:
         """True when neither the inbox nor the clock can have anything for the run, nor is there a wait to record."""
         return not self._waits and not self._inbox and self._deadline is None
 
+    @property
+    def has_followers(self) -> bool:
+        """True when the code has more to ask for once a wait is recorded."""
+        return bool(self._followed)
+
     def open(self, command: WaitCommand) -> None:
         """The run's code waits for `command`; its deadline is the recorded one where there is a record."""
         wait = Wait(command, Deadline.of(command))
+        if isinstance(command, OpenAwakeable) and command.has_followers:
+            self._followed.add(command.id.key)
         if command.opened is not None:
             self._record(wait, command.opened.payload, command.opened.recorded_at)
         self._waits[command.id.key] = wait
 
     def close(self, key: str) -> bool:
         """Nobody waits for the call any more. True when it was open."""
+        self._followed.discard(key)
         return self._waits.pop(key, None) is not None
 
     def arrive(self, rows: Iterable[InboxRow]) -> None:
@@ -171,7 +182,7 @@ class Waits:
         if self.is_quiet:
             return resolution
         found: list[tuple[datetime, int, Wait, InboxRow | None]] = []
-        by_key = {row.name: row for row in self._inbox.values() if row.kind in (Kind.CHILD, Kind.HUMAN)}
+        by_key = {row.name: row for row in self._inbox.values() if row.kind in _ADDRESSED}
         signals = self._signals()
         for order, wait in enumerate(self._waits.values()):
             ends_at = wait.ends_at
@@ -234,6 +245,7 @@ class Waits:
     def _record(self, wait: Wait, payload: bytes | None, recorded_at: datetime) -> None:
         wait.deadline = Deadline() if payload is None else msgspec.json.decode(payload, type=Deadline)
         wait.opened_at = recorded_at
+        self._followed.discard(wait.id.key)
         wait.is_opening = False
 
     def _signals(self) -> dict[str, list[InboxRow]]:

@@ -70,6 +70,8 @@ grant usage on schema pgwf, pgwf_journal, pgwf_sdk to pgwf_worker, pgwf_client, 
 grant select on all tables in schema pgwf, pgwf_journal, pgwf_sdk to pgwf_reader, pgwf_console;
 alter default privileges for role pgwf_owner in schema pgwf, pgwf_journal, pgwf_sdk
   grant select on tables to pgwf_reader, pgwf_console;
+-- Who knows it can complete every promise.
+revoke select on pgwf_sdk.token_key from pgwf_reader, pgwf_console;
 
 -- A view reads its tables as its owner, but calls functions as its reader; a clock tells nothing.
 grant execute on function pgwf._now(), pgwf_journal._now(), pgwf_sdk._now()
@@ -87,11 +89,14 @@ declare
     'pgwf_worker, pgwf_client, pgwf_console', array[
       'pgwf.sleep_on', 'pgwf.wake_up', 'pgwf.submit_job', 'pgwf.submit_jobs', 'pgwf.cancel_job', 'pgwf.wake_jobs',
       'pgwf_sdk.start', 'pgwf_sdk.start_run', 'pgwf_sdk.signal', 'pgwf_sdk.signal_run', 'pgwf_sdk.cancel_run',
+      'pgwf_sdk.signal_with_start', 'pgwf_sdk.signal_with_start_run',
+      'pgwf_sdk.settle_awakeable', 'pgwf_sdk.complete_awakeable', 'pgwf_sdk.fail_awakeable',
       'pgwf_journal.open', 'pgwf_journal.append'],
     'pgwf_worker, pgwf_console', array[
       'pgwf.lease_job', 'pgwf.extend_lease', 'pgwf.reschedule_job', 'pgwf.release_job', 'pgwf.complete_job',
       'pgwf.forget_worker', 'pgwf.sweep', 'pgwf.add_partitions', 'pgwf_sdk.add_partitions'],
     'pgwf_worker', array[
+      'pgwf_sdk.token_key',
       'pgwf.get_work', 'pgwf.extend_leases', 'pgwf.reschedule_jobs', 'pgwf.complete_jobs', 'pgwf.worker_heartbeat',
       'pgwf.next_wakeup', 'pgwf.sleep_in_turn', 'pgwf.wake_next', 'pgwf_sdk.advance', 'pgwf_sdk.keepalive', 'pgwf_journal.code_numbers'],
     'pgwf_client, pgwf_console', array[

@@ -12,6 +12,8 @@
 --   WS011  the task is not open, or somebody else holds it
 --   WS012  the task is not held by the one who decides or releases
 --   WS013  this person may not take the task: excluded, or it is assigned to somebody else
+--   WS020  no awakeable with that token
+--   WS021  the awakeable is not open any more: its time is over, or its run waits for it no longer
 --
 -- Lock order: ids of new jobs (L1 of schema pgwf), ids of new journals, then run rows in n order, then the classes L2 to
 -- L7. A child has a higher number than its parent, so parent, own and children's rows may be taken one after the other.
@@ -77,6 +79,39 @@ create table if not exists pgwf_sdk.dedup (
   dedup_id text collate "C" not null,
   primary key (n, dedup_id)
 );
+
+-- Promises that somebody outside completes by a token, of which only the hash is kept. A row stays after its promise has
+-- ended: a second completion is told from a wrong token.
+create table if not exists pgwf_sdk.awakeable (
+  token_hash bytea primary key,
+  n bigint not null,
+  key text not null,
+  deadline timestamptz,
+  state text not null default 'open' constraint "awakeable state" check (
+    state in ('open', 'completed', 'failed', 'expired', 'cancelled'))
+);
+
+create index if not exists awakeable_of_call on pgwf_sdk.awakeable (n, key);  -- those that a run gives up
+
+-- The key from which workers derive the tokens of awakeables, so that a replay gives a run the tokens it gave away.
+create table if not exists pgwf_sdk.token_key (
+  only_row boolean primary key default true,
+  key bytea not null default pg_catalog.sha256(
+    pg_catalog.uuid_send(pg_catalog.gen_random_uuid()) || pg_catalog.uuid_send(pg_catalog.gen_random_uuid())),
+  constraint there_is_one_key check (only_row)
+);
+
+insert into pgwf_sdk.token_key (only_row) values (true) on conflict do nothing;
+
+-- What people and programs search runs by. The index serves the filter of lists, newest first; values are compared as text.
+create table if not exists pgwf_sdk.attribute (
+  n bigint not null,
+  name text collate "C" not null,
+  value jsonb not null constraint attribute_is_short check (octet_length(value #>> '{}') <= 1024),
+  primary key (n, name)
+);
+
+create index if not exists attribute_value on pgwf_sdk.attribute (name, (value #>> '{}'), n);
 
 -- Failed attempts of steps that are to be tried again, and what running ones reported last (no is how many failed).
 create table if not exists pgwf_sdk.attempt (

@@ -79,7 +79,7 @@ $$;
 
 -- Effect: rows into the inboxes of runs whose rows the caller holds; returns the runs that are to be woken.
 -- A run that waits for several children is woken when as many have completed as it asked for (run.wake_after), or by
--- the first that did not complete; paused, blocked and final runs are left alone: the first two read their inbox when they go on.
+-- the first that did not complete; with a negative number, when so many have ended in whatever way. Paused, blocked and final runs are left alone: the first two read their inbox when they go on.
 create or replace function pgwf_sdk._deliver(
   p_n bigint[], p_kinds smallint[], p_names text[], p_phases smallint[], p_payloads bytea[], p_encodings smallint[], p_now timestamptz
 ) returns bigint[]
@@ -95,15 +95,17 @@ begin
   order by a.ord;
 
   with arrived as (
-    select a.n, count(*) filter (where a.kind = 6 and a.phase = 2) as children,
-      count(*) filter (where a.kind <> 6 or a.phase <> 2) as others
+    select a.n, count(*) filter (where a.kind = 6) as children, count(*) filter (where a.kind = 6 and a.phase <> 2) as broken,
+      count(*) filter (where a.kind <> 6) as others
     from unnest(p_n, p_kinds, p_phases) a(n, kind, phase)
     group by a.n
   ), counted as (
     update pgwf_sdk.run r
-    set wake_after = case when a.others > 0 then 0 else greatest(r.wake_after - a.children, 0) end
+    set wake_after = case
+      when a.others > 0 or (r.wake_after > 0 and a.broken > 0) then 0
+      else sign(r.wake_after) * greatest(abs(r.wake_after) - a.children, 0) end
     from arrived a
-    where r.n = a.n and r.wake_after > 0
+    where r.n = a.n and r.wake_after <> 0
     returning r.n, r.wake_after
   )
   select array_agg(r.n)

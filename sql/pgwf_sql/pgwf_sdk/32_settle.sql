@@ -271,6 +271,8 @@ begin
       p_entry_payloads, p_entry_encodings, p_entry_codes) with ordinality
       e(item, call, kind, phase, scope, name, occurrence, payload, encoding, code, ord)
     where v_written[e.item] is not null;
+    perform pgwf_sdk._project(v_written, p_now, p_entry_items, p_entry_kinds, p_entry_phases, p_entry_scopes, p_entry_names,
+      p_entry_occurrences, p_entry_payloads, p_entry_encodings) where p_entry_kinds && array[5, 10]::smallint[];
     if true = any (p_lapsed) then
       update pgwf.job j set streak = 0
       from unnest(v_written, p_lapsed) with ordinality a(n, lapsed, ord)
@@ -282,9 +284,7 @@ begin
     using unnest(p_consumed_items, p_consumed_ids) c(item, id)
     where i.n = v_written[c.item] and i.id = c.id;
   end if;
-  if p_attempts <> '[]' then
-    perform pgwf_sdk._note_attempts(v_written, p_attempts, p_now);
-  end if;
+  perform pgwf_sdk._note_attempts(v_written, p_attempts, p_now) where p_attempts <> '[]';
   if v_children_count > 0 then
     perform pgwf_sdk._create_children(v_written, v_new_n[:v_children_count], p_child_items, p_child_keys, p_child_run_ids,
       p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_worker_id, p_now);

@@ -79,13 +79,14 @@ as $$
 $$;
 
 -- Effect: whether a run that wants to park has reason not to: something other than a child's result arrived after p_seen,
--- or as many children ended as it waits for.
+-- or as many children ended as it waits for, or one did not complete (which a negative p_wake_after counts as any end).
 create or replace function pgwf_sdk._unread(p_n bigint, p_seen bigint, p_wake_after int) returns boolean
 language plpgsql stable
 as $$
 begin
   return (
-    select count(*) filter (where i.kind <> 6 or i.phase <> 2) > 0 or count(*) >= greatest(p_wake_after, 1)
+    select count(*) filter (where i.kind <> 6 or (i.phase <> 2 and p_wake_after >= 0)) > 0
+      or count(*) >= greatest(abs(p_wake_after), 1)
     from pgwf_sdk.inbox i
     where i.n = p_n and i.id > coalesce(p_seen, 0)
   );
@@ -129,7 +130,7 @@ begin
       when 'block' then 'infinity'
       when 'release' then p_now + make_interval(secs => coalesce(a.delay_seconds, 0))
       else coalesce(least(a.until, p_now + make_interval(secs => a.delay_seconds)), 'infinity') end order by a.ord),
-    array_agg(case when a.disposition = 'park' and a.wake_after > 1 then a.wake_after - (
+    array_agg(case when a.disposition = 'park' and abs(a.wake_after) > 1 then a.wake_after - sign(a.wake_after)::int * (
       select count(*)::int from pgwf_sdk.inbox i where i.n = a.n and i.id > coalesce(a.seen, 0) and i.kind = 6) end order by a.ord),
     array_agg(case when a.disposition = 'release' then a.note end order by a.ord)
   into v_n, v_needs, v_available_at, v_wake_after, v_notes

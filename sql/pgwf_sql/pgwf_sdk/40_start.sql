@@ -1,11 +1,33 @@
+-- Effect: what is wrong with attributes; NULL when nothing is.
+create or replace function pgwf_sdk._attributes_flaw(p_attributes jsonb) returns text
+language plpgsql immutable
+as $$
+begin
+  if p_attributes is null then
+    return null;
+  end if;
+  if jsonb_typeof(p_attributes) <> 'object' then
+    return format('attributes are a JSON %s, expected an object', jsonb_typeof(p_attributes));
+  end if;
+  return (
+    select format('attribute %L is %s, expected a name of 1 to 200 bytes and a text, number or boolean of up to 1024 bytes',
+      left(a.key, 80), left(a.value::text, 80))
+    from jsonb_each(p_attributes) a
+    where octet_length(a.key) not between 1 and 200 or jsonb_typeof(a.value) in ('object', 'array')
+      or octet_length(a.value #>> '{}') > 1024
+    limit 1);
+end
+$$;
+
 -- Effect: starts a run: job, journal with its first entry, run row, in the caller's transaction.  Starting a known id with
 -- the same workflow and input changes nothing and answers created = false, whether that run still goes on or is over.
--- p_input is what the SDK writes: {"args": […], "kwargs": {…}} as bytes; p_trace is a W3C traceparent.
+-- p_input is what the SDK writes: {"args": […], "kwargs": {…}} as bytes; p_trace is a W3C traceparent; p_attributes is an
+-- object of what lists can find the run by, and counts only when the run is created.
 -- Locks: the id.  Errors: WS001, WS004.  Wake-ups: workers that sleep on the need.
 create or replace function pgwf_sdk.start_run(
   p_run_id text, p_workflow text, p_need text, p_input bytea, p_encoding int, p_priority int default 3,
   p_start_at timestamptz default null, p_deadline timestamptz default null, p_build text default null,
-  p_trace text default null, p_started_by text default null
+  p_trace text default null, p_started_by text default null, p_attributes jsonb default null
 ) returns table (n bigint, run_id text, created boolean)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -29,6 +51,7 @@ begin
     when p_input is null then 'input is NULL, expected {"args": […], "kwargs": {…}} as bytes'
     when p_encoding is null or p_encoding not in (1, 2, 3) then
       format('encoding is %s, expected 1 (JSON), 2 (tagged JSON) or 3 (sealed)', coalesce(p_encoding::text, 'NULL'))
+    when p_attributes is not null then pgwf_sdk._attributes_flaw(p_attributes)
   end;
   if v_flaw is not null then
     raise exception using errcode = 'WS004', message = format('run %s: %s', coalesce(quote_literal(left(p_run_id, 80)), 'NULL'), v_flaw);
@@ -47,6 +70,10 @@ begin
     end if;
     perform pgwf_sdk._create_runs(array[v_n], array[p_run_id], array[p_workflow], array[p_need], array[p_input], array[p_encoding::smallint],
       array[p_deadline], array[p_build], array[p_trace], array[null::bigint], array[null::text], p_started_by, v_now);
+    insert into pgwf_sdk.attribute (n, name, value)
+    select v_n, a.key, a.value
+    from jsonb_each(p_attributes) a
+    where a.value <> 'null';
     return query select v_n, p_run_id, true;
     return;
   end if;
@@ -74,31 +101,35 @@ begin
 end
 $$;
 
--- Effect: starts a run from SQL, in a trigger or from another language.  Arguments: a JSON array (positional) or object
--- (by name).  p_need NULL: the workflow's own name, as the SDK does for a workflow without need.
--- p_run_id NULL: a random id.  Returns the run id.  Errors: WS001, WS004.
-create or replace function pgwf_sdk.start(
-  p_workflow text, p_arguments jsonb default '{}', p_run_id text default null, p_need text default null, p_priority int default 3,
-  p_start_at timestamptz default null
-) returns text
-language plpgsql volatile
-set search_path = pg_catalog, pg_temp
+-- Effect: the input of a run whose arguments are a JSON array (positional) or object (by name).  Errors: WS004.
+create or replace function pgwf_sdk._input(p_workflow text, p_arguments jsonb) returns bytea
+language plpgsql immutable
 as $$
-declare
-  v_run_id text := coalesce(p_run_id, gen_random_uuid()::text);
 begin
   if p_arguments is null or jsonb_typeof(p_arguments) not in ('array', 'object') then
     raise exception using
       errcode = 'WS004',
       message = format('start %s: arguments are %s, expected a JSON array or object', p_workflow, coalesce(jsonb_typeof(p_arguments), 'NULL'));
   end if;
-  perform pgwf_sdk.start_run(v_run_id, p_workflow, coalesce(p_need, p_workflow),
-    convert_to(case jsonb_typeof(p_arguments)
-      when 'array' then jsonb_build_object('args', p_arguments, 'kwargs', '{}'::jsonb)
-      else jsonb_build_object('args', '[]'::jsonb, 'kwargs', p_arguments) end::text, 'UTF8'),
-    1, p_priority, p_start_at);
-  return v_run_id;
+  return convert_to(case jsonb_typeof(p_arguments)
+    when 'array' then jsonb_build_object('args', p_arguments, 'kwargs', '{}'::jsonb)
+    else jsonb_build_object('args', '[]'::jsonb, 'kwargs', p_arguments) end::text, 'UTF8');
 end
+$$;
+
+-- Effect: starts a run from SQL, in a trigger or from another language.  Arguments: a JSON array (positional) or object
+-- (by name).  p_need NULL: the workflow's own name, as the SDK does for a workflow without need.
+-- p_run_id NULL: a random id.  Returns the run id.  Errors: WS001, WS004.
+create or replace function pgwf_sdk.start(
+  p_workflow text, p_arguments jsonb default '{}', p_run_id text default null, p_need text default null, p_priority int default 3,
+  p_start_at timestamptz default null, p_deadline timestamptz default null, p_attributes jsonb default null
+) returns text
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  select s.run_id
+  from pgwf_sdk.start_run(coalesce(p_run_id, gen_random_uuid()::text), p_workflow, coalesce(p_need, p_workflow),
+    pgwf_sdk._input(p_workflow, p_arguments), 1, p_priority, p_start_at, p_deadline, p_attributes => p_attributes) s
 $$;
 
 -- Effect: where a run stands, and its result when it is over: the value of a completed run, the error envelope of a

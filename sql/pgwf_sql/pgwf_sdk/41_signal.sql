@@ -1,7 +1,9 @@
 -- Effect: a row into a run's inbox and the run woken.  The caller says whether a run that is over is an error.
+-- p_now: when it arrives, read by a caller that holds the run row.
 -- Locks: the run row, then its job.  Returns false when the run is over.
-create or replace function pgwf_sdk._send(p_n bigint, p_kind smallint, p_name text, p_phase smallint, p_payload bytea, p_encoding smallint)
-returns boolean
+create or replace function pgwf_sdk._send(
+  p_n bigint, p_kind smallint, p_name text, p_phase smallint, p_payload bytea, p_encoding smallint, p_now timestamptz default null
+) returns boolean
 language plpgsql volatile
 as $$
 declare
@@ -12,7 +14,8 @@ begin
     return false;
   end if;
   -- The time is taken under the lock, so a decision between this and a deadline reads it in the order it happened.
-  v_wake := pgwf_sdk._deliver(array[p_n], array[p_kind], array[p_name], array[p_phase], array[p_payload], array[p_encoding], pgwf_sdk._now());
+  v_wake := pgwf_sdk._deliver(array[p_n], array[p_kind], array[p_name], array[p_phase], array[p_payload], array[p_encoding],
+    coalesce(p_now, pgwf_sdk._now()));
   if cardinality(v_wake) > 0 and cardinality(pgwf._lock_jobs(v_wake, '{}')) > 0 then
     perform pgwf._wake_jobs(v_wake, pgwf_sdk._now());
   end if;
@@ -69,6 +72,39 @@ language sql volatile
 set search_path = pg_catalog, pg_temp
 as $$
   select pgwf_sdk.signal_run(p_run_id, p_name, convert_to(p_payload::text, 'UTF8'), 1, p_dedup_id)
+$$;
+
+-- Effect: start_run and signal_run in one: the run is there and has the signal, or neither.  created and sent tell which of
+-- the two this call did: an equal run may be there already, and a signal with p_dedup_id may have been sent.
+-- Locks: the id, the run row, its job.  Errors: WS001, WS003 a run of that id is over, WS004.  Wake-ups: as both.
+create or replace function pgwf_sdk.signal_with_start_run(
+  p_run_id text, p_workflow text, p_need text, p_input bytea, p_encoding int, p_signal text, p_payload bytea, p_payload_encoding int,
+  p_dedup_id text default null, p_priority int default 3, p_start_at timestamptz default null, p_deadline timestamptz default null,
+  p_build text default null, p_trace text default null, p_started_by text default null, p_attributes jsonb default null
+) returns table (n bigint, run_id text, created boolean, sent boolean)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  select s.n, s.run_id, s.created into n, run_id, created
+  from pgwf_sdk.start_run(p_run_id, p_workflow, p_need, p_input, p_encoding, p_priority, p_start_at, p_deadline, p_build, p_trace,
+    p_started_by, p_attributes) s;
+  sent := pgwf_sdk.signal_run(p_run_id, p_signal, p_payload, p_payload_encoding, p_dedup_id);
+  return next;
+end
+$$;
+
+-- Effect: the same from SQL, with JSON arguments (as of start) and a JSON value.  Returns whether the run is new.
+create or replace function pgwf_sdk.signal_with_start(
+  p_workflow text, p_run_id text, p_signal text, p_payload jsonb default 'null', p_arguments jsonb default '{}',
+  p_need text default null, p_dedup_id text default null, p_attributes jsonb default null
+) returns boolean
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  select s.created
+  from pgwf_sdk.signal_with_start_run(p_run_id, p_workflow, coalesce(p_need, p_workflow), pgwf_sdk._input(p_workflow, p_arguments), 1,
+    p_signal, convert_to(p_payload::text, 'UTF8'), 1, p_dedup_id, p_attributes => p_attributes) s
 $$;
 
 -- Effect: asks a run to cancel. The run's code sees it at its next point of waiting and may clean up before it ends.

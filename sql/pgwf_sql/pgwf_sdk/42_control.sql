@@ -168,6 +168,7 @@ begin
   update pgwf_sdk.run r set seed = v_old.seed where r.n = v_new;
   update pgwf_sdk.run r set successor = v_new where r.n = v_n;
   perform pgwf_sdk._copy_journal(v_n, v_new, pgwf_sdk._retry_from(v_n));
+  perform pgwf_sdk._copy_attributes(v_n, v_new);
   return query select v_new, v_new_id;
 end
 $$;

@@ -20,7 +20,8 @@ select
   r.finished_at,
   r.lapses,
   r.streak,
-  r.attempts
+  r.attempts,
+  r.attributes
 from pgwf_sdk.run b
 cross join lateral (select v.* from pgwf_sdk.runs v where v.n = b.n offset 0) r
 where b.n = (select m.n from pgwf.name m where m.job_id = %(run_id)s)

@@ -23,11 +23,21 @@ select
   r.finished_at,
   r.lapses,
   r.streak,
-  r.attempts
+  r.attempts,
+  r.attributes
 from (
   select c.n, c.parent_key
   from (
     (select r.* from pgwf_sdk.run r where %(are_all)s::boolean order by r.n desc)
+    union all
+    (
+      select r.*
+      from pgwf_sdk.attribute a
+      join pgwf_sdk.run r on r.n = a.n
+      where a.name = (%(attribute_names)s::text[])[1]
+        and (a.value #>> '{}') = ((%(attribute_values)s::jsonb[])[1] #>> '{}')
+      order by a.n desc
+    )
     union all
     (select r.* from pgwf_sdk.run r where r.status = 'failed' and 'failed' = any (%(rare)s::text[]) order by r.n desc)
     union all
@@ -82,6 +92,10 @@ from (
     and (not %(is_root)s::boolean or c.parent is null)
     and (%(workflows)s::text[] is null or c.workflow = any (%(workflows)s::text[]))
     and (%(not_workflows)s::text[] is null or c.workflow <> all (%(not_workflows)s::text[]))
+    and (%(attribute_names)s::text[] is null or not exists (
+      select from unnest(%(attribute_names)s::text[], %(attribute_values)s::jsonb[]) w(name, value)
+      where not exists (
+        select from pgwf_sdk.attribute a where a.n = c.n and a.name = w.name and (a.value #>> '{}') = (w.value #>> '{}'))))
     and (%(builds)s::text[] is null or c.build = any (%(builds)s::text[]))
     and (%(id_prefix)s::text is null or starts_with(c.run_id, %(id_prefix)s::text))
     and (%(parent)s::text is null or c.parent = (select m.n from pgwf.name m where m.job_id = %(parent)s::text))

@@ -10,4 +10,5 @@ from pgwf_sdk.start_run(
   p_deadline => %(deadline)s,
   p_build => %(build)s,
   p_trace => %(trace)s,
-  p_started_by => %(started_by)s)
+  p_started_by => %(started_by)s,
+  p_attributes => %(attributes)s::jsonb)

@@ -28,6 +28,7 @@ from pgwf_sdk.replay import (
     Command,
     Completed,
     Failed,
+    OpenAwakeable,
     OpenHuman,
     Outcome,
     RecordValue,
@@ -53,12 +54,13 @@ Answer = tuple[Phase, bytes | None, int]
 
 @dataclass
 class Driver:
-    """One run and its journal. `signals` and `decisions` are what comes from outside, by name, oldest first."""
+    """One run and its journal. `signals`, `decisions` and `completions` come from outside, by name, oldest first."""
 
     call: Call[Any]
     seed: int = 17
     signals: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     decisions: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    completions: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     shuffle: Random | None = None
     journal: list[Entry] = field(default_factory=list[Entry])
     executed: Counter[str] = field(default_factory=Counter[str])
@@ -174,6 +176,8 @@ class Driver:
                 return True
             case AwaitSignal(signal=name):
                 return not self.signals.get(name)
+            case OpenAwakeable(id=call):
+                return not self.completions.get(call.name)
             case OpenHuman(request=request):
                 return not self.decisions.get(request.name)
             case _:
@@ -186,7 +190,7 @@ class Driver:
         match command:
             case StartTimer(duration=duration, until=until):
                 return until if until is not None else opened + (duration or timedelta(0))
-            case AwaitSignal(timeout=timedelta() as timeout):
+            case AwaitSignal(timeout=timedelta() as timeout) | OpenAwakeable(timeout=timedelta() as timeout):
                 return opened + timeout
             case OpenHuman(request=request) if request.expires is not None:
                 return opened + request.expires
@@ -211,6 +215,8 @@ class Driver:
                 return self._child(call)
             case AwaitSignal(signal=name):
                 return self._guarded(lambda: _encoded(self.signals[name].pop(0)))
+            case OpenAwakeable(id=call):
+                return self._guarded(lambda: _encoded(_raised(self.completions[call.name].pop(0))))
             case OpenHuman(request=request):
                 value = self.decisions[request.name].pop(0)
                 decided = {"value": msgspec.Raw(_encoded(value)[0] or b"null"), "by": "ann", "at": self.clock}
@@ -278,3 +284,9 @@ class Driver:
 
 def _encoded(value: Any) -> tuple[bytes | None, int]:
     return encode(value)
+
+
+def _raised(value: Any) -> Any:
+    if isinstance(value, Exception):
+        raise value
+    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, LiteralString, cast
@@ -166,6 +167,7 @@ def start(
     deadline: datetime | None = None,
     trace: str | None = None,
     started_by: str | None = None,
+    attributes: dict[str, Any] | None = None,
 ) -> tuple[int, str, bool]:
     """Start a run: its number, its id, whether it is new."""
     row = conn.execute(
@@ -182,6 +184,7 @@ def start(
             "build": None,
             "trace": trace,
             "started_by": started_by,
+            "attributes": None if attributes is None else json.dumps(attributes),
         },
     ).fetchone()
     assert row is not None

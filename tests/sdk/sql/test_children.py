@@ -98,6 +98,38 @@ def test_a_parent_that_waits_for_k_children_is_woken_by_the_kth(db: Conn, hand: 
     assert [row.name for row in hand.take().claim.inbox] == [f"/child:ship#{number}" for number in (1, 2, 3)]
 
 
+def test_a_parent_that_counts_any_end_is_woken_by_the_kth_however_they_end(db: Conn, hand: Hand) -> None:
+    one, two, three = parent_of(db, hand, 3, wake_after=-3)
+
+    assert hand.say(one.end("fail", b"{}")) == ["ok"]
+    assert hand.say(two.end()) == ["ok"]
+    assert (status(db), hand.claim(1)) == ("waiting", [])
+    assert hand.say(three.end("cancel", b"{}")) == ["ok"]
+
+    assert [row.phase for row in hand.take().claim.inbox] == [Phase.FAILED, Phase.COMPLETED, Phase.CANCELLED]
+
+
+def test_a_parent_that_counts_any_end_is_woken_by_anything_else_at_once(db: Conn, hand: Hand) -> None:
+    one, *_ = parent_of(db, hand, 3, wake_after=-3)
+    assert hand.say(one.end("fail", b"{}")) == ["ok"]
+
+    assert signal(db, run_id="order-1")
+
+    assert [row.kind for row in hand.take().claim.inbox] == [Kind.CHILD, Kind.SIGNAL]
+
+
+@pytest.mark.parametrize(("wake_after", "answers"), [(3, ["unread"]), (-3, ["ok"]), (-2, ["unread"])])
+def test_what_ended_before_a_park_counts(db: Conn, hand: Hand, wake_after: int, answers: list[str]) -> None:
+    """The children end while their parent is held: one fails, one completes."""
+    one, two, _ = parent_of(db, hand, 3, wake_after=3)
+    assert signal(db, run_id="order-1")
+    parent = hand.take()
+    assert hand.say(one.end("fail", b"{}"), two.end()) == ["ok", "ok"]
+
+    seen = max(row.id for row in parent.claim.inbox)
+    assert hand.say(parent.item("park", inbox_seen=seen, wake_after=wake_after)) == answers
+
+
 def test_children_that_end_in_one_call_are_counted_one_by_one(db: Conn, hand: Hand) -> None:
     one, two, three = parent_of(db, hand, 3, wake_after=3)
 

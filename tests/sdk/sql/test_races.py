@@ -97,6 +97,47 @@ def test_two_signals_with_one_id_at_once_are_one(db: Conn, two_sessions: Session
     assert len(inbox(db)) == 1
 
 
+START_AND_SIGNAL = act("signal_with_start_run", "order-1", "checkout", "python", b"{}", 1, "delivered", b"1", 1, "d-1")
+
+
+def test_two_signals_with_a_start_at_once_start_one_run_with_one_signal(db: Conn, two_sessions: Sessions) -> None:
+    first, second = race(two_sessions, START_AND_SIGNAL, START_AND_SIGNAL)
+
+    assert [answer[2:] for answer in first] == [("t", "t")]
+    assert [answer[2:] for answer in second] == [("f", "f")]
+    assert inbox(db) == [("signal", "delivered", "completed")]
+
+
+def test_a_signal_with_a_start_whose_twin_rolled_back_does_both(db: Conn, two_sessions: Sessions) -> None:
+    _, second = race(two_sessions, START_AND_SIGNAL, START_AND_SIGNAL, end="rollback")
+
+    assert [answer[2:] for answer in second] == [("t", "t")]
+    assert inbox(db) == [("signal", "delivered", "completed")]
+
+
+def test_a_signal_with_a_start_after_the_end_of_the_run_starts_and_sends_nothing(
+    db: Conn, hand: Hand, two_sessions: Sessions
+) -> None:
+    start(db, input_=b"{}")
+    end = advance(hand, hand.take().end())
+
+    assert race(two_sessions, end, START_AND_SIGNAL) == (["ok"], "WS003")
+
+    assert rows(db, "select run_id from pgwf_sdk.run") == [("order-1",)]
+
+
+def test_a_signal_with_a_start_before_the_end_of_the_run_is_dropped_with_it(
+    db: Conn, hand: Hand, two_sessions: Sessions
+) -> None:
+    start(db, input_=b"{}")
+    end = advance(hand, hand.take().end())
+
+    (answer,), ended = race(two_sessions, START_AND_SIGNAL, end)
+
+    assert (answer[2:], ended) == (("f", "t"), ["ok"])
+    assert (status(db), inbox(db)) == ("completed", [])
+
+
 def test_a_signal_whose_twin_rolled_back_is_delivered(db: Conn, two_sessions: Sessions) -> None:
     start(db)
     send = act("signal_run", "order-1", "delivered", b"1", 1, "d-1")

@@ -4,9 +4,26 @@ union, R a coroutine) and are found when the module is imported or the call is m
 
 from __future__ import annotations
 
-from tests.typing.positive import Approve, Order, Receipt, Reject, bare, charge, checkout, plain, score
+from datetime import timedelta
 
-from pgwf_sdk import AsyncContext, Client, Context, workflow
+from tests.typing.positive import (
+    Approve,
+    Order,
+    Receipt,
+    Reject,
+    bare,
+    charge,
+    checkout,
+    left,
+    plain,
+    right,
+    score,
+    tell,
+)
+
+from pgwf_sdk import AllSettled, AsyncContext, Client, Context, workflow
+
+HOUR = timedelta(hours=1)
 
 
 @workflow
@@ -55,6 +72,24 @@ def bad3(n: int) -> int:
 @workflow(ned="x")                                                # N23 unknown option
 def bad4(ctx: Context) -> int:
     return 1
+
+
+def policies(ctx: Context) -> None:
+    ctx.map(bare, [1], policy=AllSettled)                         # N26 the class, no policy
+    x: list[str] = ctx.map(bare, [1], policy=AllSettled())        # N27 results, no list
+    ctx.parallel(left, right, policy=AllSettled())[0].value       # N28 not known to have succeeded
+    ctx.wait_for_callback(tell, Receipt, 1)                       # N29 wrong argument
+    ctx.wait_for_callback(bare, Receipt)                          # N30 takes no token
+    ctx.awakeable(3)                                              # N31 not a type
+    ctx.set_attribute("tags", ["a"])                              # N32 nothing a list could find
+    ctx.poll(bare, 1, every=HOUR, timeout=HOUR)                   # N34 until missing
+    ctx.poll(bare, "x", until=bool, every=HOUR, timeout=HOUR)     # N35 wrong argument
+    x.append("")
+
+
+async def promises(ctx: AsyncContext) -> None:
+    r: Receipt = ctx.awakeable(Receipt).wait()                    # N33 await forgotten
+    r.cents += 1
 
 
 async def body(ctx: AsyncContext) -> None:

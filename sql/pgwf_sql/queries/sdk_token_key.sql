@@ -1,0 +1,1 @@
+select pgwf_sdk.token_key()
