@@ -111,6 +111,16 @@ class Item(Struct):
         return self.disposition in _PLAIN and not self.decides and not self.lapsed and not self.tasks
 
     @property
+    def is_one_entry(self) -> bool:
+        """True when all it says is one entry, for which there is a shorter call: `pgwf_sdk.append_entry`."""
+        return (
+            len(self.entries) == 1
+            and self.disposition == "keep"
+            and self.is_plain
+            and not (self.children or self.consumed or self.attempts)
+        )
+
+    @property
     def payload_bytes(self) -> int:
         """How much its entries and children weigh."""
         weight = 0
@@ -209,6 +219,25 @@ def parameters(
         "lease_seconds": lease.total_seconds(),
         "position": None if position is None else bigints(position),
         "busy_ok": busy_ok,
+    }
+
+
+def entry_parameters(item: Item) -> dict[str, Any]:
+    """The parameters of the shorter call, for an item that `is_one_entry`."""
+    (entry,) = item.entries
+    return {
+        "n": item.n,
+        "lease_id": item.lease_id,
+        "expected_seq": item.expected_seq,
+        "call": entry.call,
+        "kind": int(entry.kind),
+        "phase": int(entry.phase),
+        "scope": entry.scope,
+        "name": entry.name,
+        "occurrence": entry.occurrence,
+        "payload": entry.payload,
+        "encoding": entry.encoding,
+        "code": entry.code,
     }
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import AsyncConnection, errors
 
-from pgwf_sdk.worker._advance import Claim, Item, ItemAnswer, answers, parameters
+from pgwf_sdk.worker._advance import Claim, Item, ItemAnswer, answers, entry_parameters, parameters
 from pgwf_sdk.worker._clock import DatabaseClock
 from pgwf_sdk.worker._driver import Driver
 from pgwf_sdk.worker._position import Position
@@ -201,6 +201,8 @@ class Flusher:
             self._asked, self.position = asked, Position()
         if self._seal is not None:
             items = [self._seal(item) for item in items]
+        if not slots and len(items) == 1 and items[0].is_one_entry and not self._is_wary(items):
+            return [await self._append(self._connection, items[0])], []
         values = parameters(
             self._worker_id,
             items,
@@ -221,6 +223,13 @@ class Flusher:
         elif claims:
             self._clock.told(claims[0].now_at)
         return settled, claims
+
+    async def _append(self, connection: AsyncConnection[Any], item: Item) -> ItemAnswer:
+        async with connection.cursor(binary=True) as cursor:
+            await cursor.execute(query("sdk_append_entry").encode(), entry_parameters(item))
+            ((status, now_at),) = await cursor.fetchall()
+        self._clock.told(now_at)
+        return ItemAnswer(status, now_at, [], [])
 
     async def _on_fault(self, batch: Sequence[Sent], error: psycopg.OperationalError) -> None:
         """The connection broke, or the server is out of something. The batch is sent again as it was: if the first try
