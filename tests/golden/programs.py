@@ -13,11 +13,14 @@ from typing import Any
 from msgspec import Struct
 
 from pgwf_sdk import (
+    AllSettled,
     AsyncContext,
     ChildFailedError,
     Context,
+    MinSuccessful,
     RetryPolicy,
     RunCancelled,
+    ToleratedFailures,
     WaitTimeoutError,
     Workflow,
     step,
@@ -169,6 +172,45 @@ def failure(ctx: Context) -> int:
     return ctx.step(refuse, "for good")
 
 
+TOKENS: list[str] = []
+"""What `promises` gave away; whoever records its journal answers with them."""
+
+
+@step
+def hand_out(token: str) -> None:
+    TOKENS.append(token)
+
+
+@workflow(name="golden.promises")
+def promises(ctx: Context) -> list[Any]:
+    parcel = ctx.awakeable(Parcel, name="parcel", timeout=timedelta(days=1))
+    ctx.step(hand_out, parcel.token)
+    answer = ctx.wait_for_callback(hand_out, str)
+    try:
+        ctx.awakeable(int, timeout=SHORT).wait()
+    except WaitTimeoutError:
+        return [answer, parcel.wait()]
+    return []
+
+
+@workflow(name="golden.policies")
+def policies(ctx: Context) -> list[Any]:
+    def each(ctx: Context, number: int) -> str:
+        return ctx.step(label, Parcel(f"p{number}", Decimal(number))) if number else str(ctx.step(refuse, "zero"))
+
+    def late(ctx: Context) -> str:
+        ctx.sleep(timedelta(days=1))
+        return "late"
+
+    settled = ctx.map(each, [1, 0, 2], policy=AllSettled())
+    first = ctx.parallel(late, lambda ctx: each(ctx, 3), policy=MinSuccessful(1))
+    tolerated = ctx.map(child, [4, 5], policy=ToleratedFailures(share=0.5), max_concurrency=1)
+    ctx.set_attribute("values", len(settled.values))
+    polled = ctx.poll(label, Parcel("q", Decimal(1)), until=bool, every=SHORT, timeout=timedelta(minutes=1))
+    return [settled.values, len(settled.errors), [one.status for one in first], tolerated.values, polled]
+
+
 WORKFLOWS: list[Workflow[..., Any]] = [
     steps, values, timers, asyncio_timers, signals, child, children, parallel, mapped, human, cancel, failure,
+    promises, policies,
 ]  # fmt: skip

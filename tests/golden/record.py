@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgwf_sdk import Client, Worker, ops
-from tests.golden.programs import WORKFLOWS, Parcel
+from tests.golden.programs import TOKENS, WORKFLOWS, Parcel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,6 +58,10 @@ def _accompany(client: Client, run: Run[Any]) -> None:
             _until(lambda: client.human.list(need="human.golden"), run.run_id)
             (task,) = client.human.list(need="human.golden")
             client.human.decide(task.task_id, Parcel("h", Decimal(2)), by="ann")
+        case "golden.promises":
+            _until(lambda: len(TOKENS) == 2, run.run_id)
+            client.complete_awakeable(TOKENS[1], "yes")
+            client.complete_awakeable(TOKENS[0], {"code": "p", "grams": "2"})
         case "golden.cancel":
             _until(lambda: run.status() == "waiting", run.run_id)
             run.cancel(reason="changed her mind", by="ann")

@@ -108,6 +108,7 @@ def test_a_run_is_started_by_the_name_of_its_workflow(pgwf: Pgwf, arguments: lis
         (["start", f"{SHOP}:doubling", "-P", "number=x"], "argument number: Expected `int`, got `str`"),
         (["start", f"{SHOP}:doubling", "-i", "{"], "-i {: it is not JSON"),
         (["start", f"{SHOP}:doubling", "-i", "3"], "expected a JSON object"),
+        (["start", f"{SHOP}:doubling", "-P", "number=1", "--attribute", "ann"], "expected NAME=TEXT, such as"),
         (["start", f"{SHOP}:NUMBER"], "it is a int, expected a workflow"),
         (["start", f"{SHOP}:trebling"], "has no 'trebling'"),
         (["start", f"{SHOP}:WORKFLOWS"], "it has several workflows"),
@@ -123,6 +124,17 @@ def test_a_wrong_start_says_what_is_wrong_and_starts_nothing(
     assert said in answer.err
     assert "Traceback" not in answer.err
     assert ops.list_runs(db).runs == ()
+
+
+@pytest.mark.parametrize("workflow", ["doubling", f"{SHOP}:doubling"])
+def test_a_run_is_found_by_the_attributes_it_was_started_with(pgwf: Pgwf, workflow: str) -> None:
+    arguments = ["-P", "number=4", "--id", "order-1", "--attribute", "customer=ann", "--attribute", "note=a=b"]
+
+    assert pgwf("start", workflow, *arguments).code == 0
+
+    (run,) = pgwf("list", "attr:customer=ann", "attr:note=a=b", "-o", "json").json
+    assert run["attributes"] == {"customer": "ann", "note": "a=b"}
+    assert pgwf("list", "attr:customer=bob", "-o", "json").json == []
 
 
 @pytest.mark.parametrize("reference", ["shop.py", "shops/checkout"])

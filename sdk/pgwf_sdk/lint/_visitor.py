@@ -16,7 +16,7 @@ Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 AWAITED: Final = frozenset(
     ("step", "transaction", "sleep", "sleep_until", "wait_signal", "call", "parallel", "map", "human", "hop",
-     "side_effect", "continue_as_new")
+     "side_effect", "continue_as_new", "wait_for_callback", "poll")
 )  # fmt: skip
 """Methods of an AsyncContext that have to be awaited."""
 _STOPS: Final = frozenset(
