@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SECONDS = float(os.environ.get("PGWF_STRESS_SECONDS", "6"))
 SESSIONS = 8
 NEEDS = ["a", "b", "c", "limited"]
+APPLICATION = "pgwf stress"
 KEYS = [f"k{i}" for i in range(6)]
 # What a random caller may hear. A deadlock only when there are transactions of several calls, which can break the order
 # of locks; it may then hit any of those in the circle.
@@ -63,36 +64,35 @@ class Caller:
         self.heard: Counter[str] = Counter()
         self.failure: BaseException | None = None
         self.leases: list[tuple[str, str]] = []
+        self.position: list[int] = []
 
-    def run(self) -> None:
+    def call(self, conn: psycopg.Connection[Any]) -> None:
         calls: list[tuple[int, Callable[[], object]]] = [
-            (24, self.submit), (6, self.submit_many), (24, self.claim), (16, self.complete), (6, self.reschedule),
+            (24, self.submit), (6, self.submit_many), (12, self.claim), (12, self.claim_at_position),
+            (16, self.complete), (6, self.reschedule),
             (4, self.reschedule_many), (3, self.extend), (3, self.release), (4, self.cancel), (2, self.unheld),
             (2, self.move_unheld), (2, self.wake), (2, self.lease_one), (1, self.prioritise), (1, self.operate),
-            (4, self.sweep),
+
+            (4, lambda: self.pgwf.call("sweep", worker_id="w", limit=50)),
         ]  # fmt: skip
         weights, functions = zip(*calls, strict=True)
-        try:
-            with psycopg.connect(self.dsn, autocommit=True) as conn:
-                conn.execute("set lock_timeout = '10s'")
-                self.pgwf = Leasing(conn)
-                while time.monotonic() < self.until:
-                    (function,) = self.chance.choices(functions, weights)
-                    together = self.chance.random() < self.together
-                    try:
-                        with conn.transaction() if together else nullcontext():
-                            function()
-                            if together:
-                                self.chance.choices(functions, weights)[0]()
-                                if self.chance.random() < 0.3:
-                                    raise psycopg.Rollback
-                    except psycopg.Error as error:
-                        sqlstate = error.sqlstate or ""
-                        self.heard[sqlstate] += 1
-                        if sqlstate not in REFUSALS and not (sqlstate == DEADLOCK and self.together):
-                            raise
-        except BaseException as error:  # noqa: BLE001  the test reports it
-            self.failure = error
+        conn.execute("set lock_timeout = '10s'")
+        self.pgwf = Leasing(conn)
+        while time.monotonic() < self.until:
+            (function,) = self.chance.choices(functions, weights)
+            together = self.chance.random() < self.together
+            try:
+                with conn.transaction() if together else nullcontext():
+                    function()
+                    if together:
+                        self.chance.choices(functions, weights)[0]()
+                        if self.chance.random() < 0.3:
+                            raise psycopg.Rollback
+            except psycopg.Error as error:
+                sqlstate = error.sqlstate or ""
+                self.heard[sqlstate] += 1
+                if sqlstate not in REFUSALS and not (sqlstate == DEADLOCK and self.together):
+                    raise
 
     def at(self, *, seconds: float) -> datetime:
         """That much from the database's now."""
@@ -136,6 +136,19 @@ class Caller:
         ).fetchall()
         self.leases += rows
         self.heard["claimed"] += len(rows)
+
+    def claim_at_position(self) -> None:
+        ((n, lease_ids, position),) = self.pgwf.conn.execute(
+            "select n, lease_ids, next_position from pgwf._claim('w', %s::text[], %s, 1, pgwf._now(), %s::bigint[])",
+            [NEEDS, self.chance.randint(1, 8), self.position or self.chance.choice([[], beginning(self.chance)])],
+        ).fetchall()
+        self.position = position or []
+        self.leases += self.pgwf.conn.execute(
+            "select m.job_id, c.lease_id::text from unnest(%s::bigint[], %s::uuid[]) as c(n, lease_id)"
+            " join pgwf.name as m on m.n = c.n",
+            [n, lease_ids],
+        ).fetchall()
+        self.heard["claimed"] += len(n)
 
     def some_leases(self) -> dict[str, Any]:
         self.chance.shuffle(self.leases)
@@ -226,8 +239,26 @@ class Caller:
             case 3:
                 self.pgwf.call(self.chance.choice(["pause_need", "resume_need"]), need="c", worker_id="w")
 
-    def sweep(self) -> None:
-        self.pgwf.call("sweep", worker_id="w", limit=50)
+
+def keep_calling(caller: Caller) -> None:
+    """Call until the time is over, on a new connection whenever the last was cut."""
+    try:
+        while time.monotonic() < caller.until:
+            caller.position, caller.leases = [], []
+            with psycopg.connect(caller.dsn, autocommit=True, application_name=APPLICATION) as conn:
+                try:
+                    caller.call(conn)
+                except psycopg.OperationalError:
+                    if not conn.closed:
+                        raise
+                    caller.heard["killed"] += 1
+    except BaseException as error:  # noqa: BLE001  the test reports it
+        caller.failure = error
+
+
+def beginning(chance: random.Random) -> list[int]:
+    """A position that passes nothing, as a slow look would give one."""
+    return [int(time.time() * 1000) + chance.randint(50, 500), *[0] * (4 * len(NEEDS))]
 
 
 def watch(dsn: str, until: float, seen: list[Any]) -> None:
@@ -240,6 +271,19 @@ def watch(dsn: str, until: float, seen: list[Any]) -> None:
                 "select singleton_key from pgwf.lease where singleton_key is not null group by 1 having count(*) > 1"
             )
             looks += 1
+
+
+def kill(dsn: str, until: float, chance: random.Random) -> None:
+    """End a caller's session now and then, whatever it is doing."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        while time.monotonic() < until:
+            pids = conn.execute(
+                "select pid from pg_stat_activity where application_name = %s and datname = current_database()",
+                [APPLICATION],
+            ).fetchall()
+            if pids:
+                conn.execute("select pg_terminate_backend(%s)", chance.choice(pids))
+            conn.execute("select pg_sleep(0.1)")
 
 
 def drain(pgwf: Leasing) -> None:
@@ -264,17 +308,23 @@ def drain(pgwf: Leasing) -> None:
     raise AssertionError(f"not drained: {left}")
 
 
-@pytest.mark.parametrize("together", [0, 0.1], ids=["single calls", "some calls in one transaction"])
+@pytest.mark.parametrize(
+    ("together", "killed"),
+    [(0, False), (0.1, False), (0.1, True)],
+    ids=["single calls", "some calls in one transaction", "sessions that are killed"],
+)
 def test_random_calls_from_many_sessions_break_nothing_and_lose_nothing(
-    db: psycopg.Connection[Any], database: str, together: float
+    db: psycopg.Connection[Any], database: str, together: float, killed: bool
 ) -> None:
     pgwf, ids, broken = Leasing(db), Ids(), list[Any]()
     seed = random.randrange(10**6)
     deadlocks_before = deadlocks(db)
     until = time.monotonic() + SECONDS
     callers = [Caller(database, seed + i, ids, until, together) for i in range(SESSIONS)]
-    threads = [threading.Thread(target=caller.run) for caller in callers]
+    threads = [threading.Thread(target=keep_calling, args=(caller,)) for caller in callers]
     threads.append(threading.Thread(target=watch, args=(database, until, broken)))
+    if killed:
+        threads.append(threading.Thread(target=kill, args=(database, until, random.Random(seed))))
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -295,6 +345,7 @@ def test_random_calls_from_many_sessions_break_nothing_and_lose_nothing(
     assert counts["archived"] == counts["ids"]
     assert (counts["edges"], counts["held"], counts["parked"]) == (0, 0, 0)
     assert heard["claimed"] > 0
+    assert (heard["killed"] > 0) == killed
     assert together or deadlocks(db) == deadlocks_before
 
 

@@ -1,0 +1,291 @@
+"""Who is handed what: limits, pauses, priorities that age, lapses, and positions, against a model; several workers.
+
+Calls come one after the other, so a claim that begins at its position must hand out exactly what one that looks from
+the beginning does, however old the position is.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from math import floor
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.pgwf.leasing import Leasing
+from tests.pgwf.test_model import EXAMPLES
+from tests.pgwf.test_position import CAPS, Worker
+from tests.support import Clock
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+LEASE = timedelta(seconds=60)  # as Worker claims
+THRESHOLD = 1
+BURST = 3
+
+needs = st.sampled_from(CAPS)
+priorities = st.integers(1, 4)
+choice = st.integers(0, 10**6)
+
+
+@dataclass
+class Job:
+    need: str
+    priority: int
+    available_at: datetime
+    ready_at: datetime | None = None
+    leased_until: datetime | None = None
+    streak: int = 0
+
+    @property
+    def shelved(self) -> bool:
+        return self.streak > THRESHOLD
+
+
+@dataclass
+class Need:
+    paused: bool = False
+    max_active: int | None = None
+    rate: float | None = None
+    tokens: float = BURST
+    filled_at: datetime | None = None
+
+
+class ClaimsMachine(RuleBasedStateMachine):
+    """Each rule calls the core and does the same to the model."""
+
+    dsn: str
+    reset: str
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closing = ExitStack()
+        self.conn = self.connect()
+        self.pgwf = Leasing(self.conn)
+        self.jobs: dict[str, Job] = {}
+        self.needs = {need: Need() for need in CAPS}
+        self.aging = timedelta(seconds=60)
+        self.count = 0
+
+    def connect(self) -> psycopg.Connection[Any]:
+        return self.closing.enter_context(psycopg.connect(self.dsn, autocommit=True))
+
+    @initialize()
+    def start(self) -> None:
+        self.conn.execute(self.reset)
+        self.clock = Clock(self.conn)
+        self.pgwf.call("set_crash_concern_threshold", threshold=THRESHOLD)
+        self.workers = [Worker(self.connect()) for _ in range(3)]
+        for worker in self.workers[:2]:
+            worker.begin_at(0)
+
+    def teardown(self) -> None:
+        self.closing.close()
+
+    @property
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    # What the contract says
+
+    def room(self, name: str, limit: int) -> int:
+        need = self.needs[name]
+        if need.paused:
+            return 0
+        room = limit
+        if need.max_active is not None:
+            leased = sum(job.leased_until is not None and job.need == name for job in self.jobs.values())
+            room = min(room, need.max_active - leased)
+        if need.rate is not None:
+            room = min(room, floor(self.tokens(need)))
+        return max(room, 0)
+
+    def tokens(self, need: Need) -> float:
+        assert need.rate is not None
+        if need.filled_at is None:
+            return BURST
+        return min(BURST, need.tokens + need.rate * (self.now - need.filled_at).total_seconds())
+
+    def urgency(self, name: str) -> datetime:
+        job = self.jobs[name]
+        assert job.ready_at is not None
+        return job.ready_at + (job.priority - 1) * self.aging
+
+    def place(self, job: Job) -> None:
+        job.ready_at = None if job.shelved or job.available_at > self.now else self.now
+
+    def some(self, number: int, *, leased: bool) -> str | None:
+        names = [name for name, job in self.jobs.items() if (job.leased_until is not None) == leased]
+        return names[number % len(names)] if names else None
+
+    # Calls
+
+    @rule(need=needs, priority=priorities, delay=st.sampled_from([None, None, None, 5]))
+    def submit(self, need: str, priority: int, delay: int | None) -> None:
+        name = f"j{self.count}"
+        self.count += 1
+        available_at = self.now + timedelta(seconds=delay or 0)
+        self.pgwf.submit(name, need, priority=priority, available_at=available_at)
+        self.jobs[name] = Job(need, priority, available_at)
+        self.place(self.jobs[name])
+
+    @rule(which=st.integers(0, 2), limit=st.integers(1, 5), whole=st.sampled_from([False, False, True]))
+    def claim(self, which: int, limit: int, whole: bool) -> None:
+        worker = self.workers[which]
+        if whole and worker.position:
+            worker.due()
+        ready = [name for name, job in self.jobs.items() if job.ready_at is not None and job.leased_until is None]
+        may = [
+            urgency
+            for need in CAPS
+            for urgency in sorted(self.urgency(name) for name in ready if self.jobs[name].need == need)[
+                : self.room(need, limit)
+            ]
+        ]
+
+        names = worker.claim(limit)
+
+        assert set(names) <= set(ready)
+        assert [self.urgency(name) for name in names] == sorted(may)[:limit], names
+        for need in self.needs.values():
+            count = sum(self.needs[self.jobs[name].need] is need for name in names)
+            if count and need.rate is not None:
+                need.tokens, need.filled_at = self.tokens(need) - count, self.now
+        for name in names:
+            self.jobs[name].leased_until, self.jobs[name].ready_at = self.now + LEASE, None
+
+    @rule(which=st.integers(0, 2))
+    def begin_at_any_position_that_was(self, which: int) -> None:
+        """A worker that was busy for long comes back with what it had."""
+        self.workers[which].begin_at(0)
+
+    @rule(number=choice, outcome=st.sampled_from(["complete", "release", "later", "move"]), need=needs)
+    def give_back(self, number: int, outcome: str, need: str) -> None:
+        name = self.some(number, leased=True)
+        if name is None:
+            return
+        job = self.jobs[name]
+        (row,) = self.pgwf.rows(
+            "select l.lease_id::text from pgwf.lease as l join pgwf.job as j on j.n = l.n where j.job_id = %s", name
+        )
+        held = {"job_id": name, "lease_id": row["lease_id"], "worker_id": "worker"}
+        job.leased_until, job.streak = None, 0
+        match outcome:
+            case "complete":
+                self.pgwf.call("complete_job", **held)
+                del self.jobs[name]
+                return
+            case "move":
+                self.pgwf.call("reschedule_job", **held, next_need=need)
+                job.need, job.available_at = need, self.now
+            case _:
+                delay = 5 if outcome == "later" else 0
+                self.pgwf.call("release_job", **held, delay_seconds=delay)
+                job.available_at = self.now + timedelta(seconds=delay)
+        self.place(job)
+
+    @rule(number=choice)
+    def cancel(self, number: int) -> None:
+        name = self.some(number, leased=False)
+        if name is not None:
+            self.pgwf.cancel(name)
+            del self.jobs[name]
+
+    @rule(number=choice, priority=priorities)
+    def set_priority(self, number: int, priority: int) -> None:
+        name = self.some(number, leased=False)
+        if name is not None:
+            self.pgwf.call("set_priority", job_id=name, worker_id="w", priority=priority)
+            (row,) = self.pgwf.rows(
+                "select (select r.ready_at from pgwf.ready as r where r.n = m.n) from pgwf.name as m where job_id = %s",
+                name,
+            )
+            job = self.jobs[name]
+            is_same, job.priority = job.priority == priority, priority
+            if not is_same and not job.shelved:
+                self.place(job)
+            assert row["ready_at"] == job.ready_at
+
+    @rule(number=choice)
+    def clear(self, number: int) -> None:
+        name = self.some(number, leased=False)
+        if name is not None:
+            self.pgwf.call("clear_crash_concern", job_id=name, worker_id="w")
+            job = self.jobs[name]
+            shelved, job.streak = job.shelved, 0
+            if shelved:
+                self.place(job)
+
+    @rule(need=needs, max_active=st.sampled_from([None, 0, 1, 3]), rate=st.sampled_from([None, 1.0, 2.0]))
+    def limit(self, need: str, max_active: int | None, rate: float | None) -> None:
+        burst = None if rate is None else BURST
+        self.pgwf.call("limit_need", need=need, worker_id="w", max_active=max_active, rate=rate, burst=burst)
+        self.needs[need].max_active, self.needs[need].rate = max_active, rate
+
+    @rule(need=needs, pause=st.booleans())
+    def pause(self, need: str, pause: bool) -> None:
+        self.pgwf.call("pause_need" if pause else "resume_need", need=need, worker_id="w")
+        self.needs[need].paused = pause
+
+    @rule(seconds=st.sampled_from([0, 20, 60, 86_400]))
+    def age(self, seconds: int) -> None:
+        self.aging = timedelta(seconds=seconds)
+        self.pgwf.call("set_priority_aging", aging=self.aging)
+
+    @rule(seconds=st.sampled_from([0.5, 1, 5, 61]))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.advance(seconds=seconds)
+
+    @rule()
+    def sweep(self) -> None:
+        self.pgwf.sweep()
+        for job in self.jobs.values():
+            if job.leased_until is not None and job.leased_until <= self.now:
+                job.leased_until = None
+                job.streak += 1
+                self.place(job)
+            elif job.ready_at is None and job.leased_until is None:
+                self.place(job)
+
+    @precondition(lambda self: self.jobs)
+    @rule(which=st.integers(0, 2))
+    def all_is_handed_out_in_the_end(self, which: int) -> None:
+        for need in CAPS:
+            self.limit(need, None, None)
+            self.pause(need, pause=False)
+        self.clock.advance(minutes=2)
+        self.sweep()
+        self.claim(which, len(self.jobs), whole=False)
+        assert all(job.shelved or job.leased_until for job in self.jobs.values())
+
+    @invariant()
+    def no_invariant_is_broken(self) -> None:
+        if hasattr(self, "clock"):
+            assert self.pgwf.broken() == []
+
+
+def test_any_worker_is_handed_what_the_model_says_wherever_it_begins(database: str, reset: str) -> None:
+    machine = type("Machine", (ClaimsMachine,), {"dsn": database, "reset": reset})
+
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
