@@ -3,6 +3,7 @@
 
 python3 run.py demo [FOLDER] [--review]   audit the licences of every Python distribution found in FOLDER
 python3 run.py test [pytest arguments]    run the test suite
+python3 run.py soak [MINUTES]             run the long forms of the random tests and of those at volume (default 30)
 python3 run.py check                      run the linters and both type checkers
 python3 run.py bench quick|full [options] measure pgwf beside its peers, in an environment of its own, .venv-bench
 python3 run.py setup                      make or repair .venv and stop there
@@ -185,6 +186,31 @@ def bench(arguments: Sequence[str]) -> int:
     return become(BENCH.python, "-m", "bench", *arguments)
 
 
+SOAK_MINUTES = 30
+SOAK_JOBS = 1_000_000
+SOAK_TESTS = (
+    *("tests/pgwf/test_stress.py", "tests/pgwf/test_model.py", "tests/pgwf/test_volume.py"),
+    *("tests/sdk/replay/test_laws.py", "tests/sdk/sql/test_many_sessions.py", "tests/sql"),
+)
+
+
+def soak(arguments: Sequence[str]) -> int:
+    """Each kind gets a share of the minutes; how long it takes depends on the machine. Variables that are set win."""
+    if len(arguments) > 1 or not all(text.isdigit() and int(text) > 0 for text in arguments):
+        sys.exit(f"run.py: soak takes a number of minutes, found {' '.join(arguments)}; try `python3 run.py soak 30`")
+    minutes = int(arguments[0]) if arguments else SOAK_MINUTES
+    long_forms = {
+        "PGWF_STRESS_SECONDS": 15 * minutes,  # there are two of it
+        "PGWF_MODEL_EXAMPLES": 20 * minutes,
+        "PGWF_LAWS_EXAMPLES": 40 * minutes,
+        "PGWF_TEST_VOLUME": SOAK_JOBS,
+    }
+    for name, value in long_forms.items():
+        say(f"{name}={os.environ.setdefault(name, str(value))}")
+    seconds_max = 60 * (2 * minutes + 30)
+    return become(PROJECT.python, "-m", "pytest", "-n", "auto", f"--timeout={seconds_max}", *SOAK_TESTS)
+
+
 def check(_arguments: Sequence[str]) -> int:
     tools: dict[str, list[str | Path]] = {
         "ruff check": [PROJECT.python, "-m", "ruff", "check", "."],
@@ -206,6 +232,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "setup": lambda _arguments: 0,
     "demo": demo,
     "test": test,
+    "soak": soak,
     "check": check,
     "bench": bench,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 
     from pgwf_journal import Entry
 
-laws = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+laws = settings(
+    max_examples=int(os.environ.get("PGWF_LAWS_EXAMPLES", "100")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 
 
 def sync_of(program: Program) -> Workflow[..., Any]:
