@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +45,20 @@ IDLE_SECONDS_MIN = 3.0
 SETTLE_SECONDS = 0.5
 
 
+@dataclass(frozen=True)
+class Work:
+    """Runs that were worked off; steady when the workers' own start is not in it."""
+
+    runs: int
+    seconds: float
+    is_steady: bool
+
+    @property
+    def rate(self) -> float:
+        """Runs a second."""
+        return self.runs / self.seconds
+
+
 class EngineBench:
     """One engine with a database of its own."""
 
@@ -70,18 +85,17 @@ class EngineBench:
 
     def runs_for(self, seconds: float, steps: int) -> Sample:
         """Work off about as many runs as take that long; from the first that is seen to have ended to the last."""
+        runs, work = FIRST_RUNS, Work(FIRST_RUNS, 0.0, is_steady=False)
         if steps not in self._pace:
-            runs, elapsed = FIRST_RUNS, 0.0
-            while elapsed < seconds / 2 and runs <= RUNS_MAX:
-                rate = self._work_off(runs, steps)
-                elapsed = runs / rate
+            while not (work.is_steady and work.seconds > seconds / 3) and runs <= RUNS_MAX:
+                work = self._work_off(runs, steps)
                 runs *= GROWTH
-            self._pace[steps] = rate
+            self._pace[steps] = work.rate
         runs = int(min(max(self._pace[steps] * seconds, FIRST_RUNS), RUNS_MAX))
-        self._pace[steps] = self._work_off(runs, steps)
+        self._pace[steps] = self._work_off(runs, steps).rate
         return {RUNS: self._pace[steps]}
 
-    def _work_off(self, runs: int, steps: int) -> float:
+    def _work_off(self, runs: int, steps: int) -> Work:
         with workers(self.system, self.dsn, log=self.log, count=WORKERS) as made:
             self.engine.start(runs, Order(count=steps))
             started = time.monotonic()
@@ -97,8 +111,8 @@ class EngineBench:
             ended = time.monotonic()
         assert done == runs, f"{done} of {runs} runs have ended"
         if first is not None and runs - first[1] > runs / 4:
-            return (runs - first[1]) / (ended - first[0])
-        return runs / (ended - started)  # too few to see a first one: everything counts, start-up included
+            return Work(runs - first[1], ended - first[0], is_steady=True)
+        return Work(runs, ended - started, is_steady=False)
 
     def starts_for(self, seconds: float, batch: int) -> Sample:
         """Start runs, `batch` a call, with no worker about."""
