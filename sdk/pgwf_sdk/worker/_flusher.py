@@ -18,6 +18,7 @@ from pgwf_sdk.worker._advance import Claim, Item, ItemAnswer, answers, entry_par
 from pgwf_sdk.worker._clock import DatabaseClock
 from pgwf_sdk.worker._driver import Driver
 from pgwf_sdk.worker._position import Position
+from pgwf_sdk.worker._recovery import Recovery
 from pgwf_sdk.worker._room import Room
 from pgwf_sql import query
 
@@ -35,6 +36,7 @@ _REST_SECONDS_MIN: Final = 0.05
 _BUSY_SECONDS_MAX: Final = 2.0
 _REFUSED_SECONDS: Final = 1.0
 _DOUBLINGS_MAX: Final = 10
+_RECOVERY_SECONDS: Final = 1.0
 
 _STALE = (errors.FeatureNotSupported, errors.InvalidSqlStatementName)
 """The prepared call is not what the database has now: the schema was upgraded under it, or a pooler took its place."""
@@ -59,6 +61,7 @@ class Flusher:
         clock: DatabaseClock,
         claimed: Callable[[Sequence[Claim]], None],
         seal: Callable[[Item], Item] | None = None,
+        recovery: Recovery | None = None,
     ) -> None:
         self._connect = connect
         self._worker_id = worker_id
@@ -68,6 +71,8 @@ class Flusher:
         self._clock = clock
         self._claimed = claimed
         self._seal = seal
+        self._recovery = recovery
+        self._is_recovering = False
         self._connection: AsyncConnection[Any] | None = None
         self._items: deque[Sent] = deque()
         self._singles: deque[Sent] = deque()
@@ -141,7 +146,7 @@ class Flusher:
         leaving = [driver.occupant for driver, item in batch if item.disposition != "keep"]
         wants = self._is_claiming and (self._is_hungry or bool(asking) or bool(leaving))
         needs, slots = self._room.free(leaving) if wants else (_NOTHING, 0)
-        claims = await self._attempt(batch, needs, slots) if batch or slots else []
+        claims = await self._attempt(batch, needs, slots) if batch or slots or self._is_recovering else []
         if claims is None:
             self._is_hungry = self._is_hungry or wants
         elif wants:
@@ -196,6 +201,9 @@ class Flusher:
         if self._connection is None:
             self._connection = await self._connect()
             self.position = Position()
+        if self._is_recovering and self._recovery is not None:
+            self._is_recovering = False
+            await self._recovery.look(self._connection)
         if slots and (asked := tuple(needs)) != self._asked:
             # What the last claim said about the next one holds for the same needs in the same order.
             self._asked, self.position = asked, Position()
@@ -324,4 +332,11 @@ class Flusher:
                 pause = min(pause * 2, _RECONNECT_SECONDS_MAX)
             else:
                 log.info("worker %s: connected again", self._worker_id)
+                self._recover()
+                # The server may still be at the call whose connection broke.
+                asyncio.get_running_loop().call_later(_RECOVERY_SECONDS, self._recover)
                 return
+
+    def _recover(self) -> None:
+        self._is_recovering = self._recovery is not None
+        self._work.set()

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
@@ -30,6 +30,7 @@ from pgwf_sdk.worker._health import Checkup, Pulse
 from pgwf_sdk.worker._lines import Lines
 from pgwf_sdk.worker._port import Handle
 from pgwf_sdk.worker._processes import Processes
+from pgwf_sdk.worker._recovery import Recovery
 from pgwf_sdk.worker._room import Occupant, Room
 from pgwf_sdk.worker._seals import opened_claim, opened_for, sealed
 from pgwf_sdk.worker._settings import Settings
@@ -82,17 +83,8 @@ class Session:
         self.opened_inbox: Callable[[Driver, list[InboxRow]], list[InboxRow]] = partial(opened_for, sealing)
         self._transactions = _transactions(settings, self._seal)
         self._processes = Processes(settings.step_processes)
-        self._room = Room(
-            settings.capabilities if needs is None else needs,
-            concurrency=settings.concurrency,
-            limits=settings.limits,
-            build=settings.build,
-            occupied_count=lambda: len(self._drivers) + len(self._reading),
-            occupants=lambda: [
-                *(driver.occupant for driver in self._drivers.values()),
-                *(Occupant(claim.current_need) for claim in self._reading.values()),
-            ],
-        )
+        offered = settings.capabilities if needs is None else needs
+        self._room = _room_of(settings, offered, self._drivers, self._reading)
         self._lines = Lines(self._database, build=settings.build, spawn=self._spawn)
         self._flusher = Flusher(
             self._connect,
@@ -102,6 +94,9 @@ class Session:
             clock=self._clock,
             claimed=self._claimed,
             seal=self._seal,
+            recovery=Recovery(
+                settings.worker_id, known=lambda: [*self._drivers, *self._reading], give_back=self._return
+            ),
         )
         self._room.changed = self._flusher.hunger
         self._tender = Tender(
@@ -387,6 +382,22 @@ class Session:
             self._drained.set()
         if status == "lost":
             self._flusher.hunger()  # All other ways to leave go through a call, which asks for more work by itself.
+
+
+def _room_of(
+    settings: Settings, offered: Sequence[str], drivers: Mapping[int, Driver], reading: Mapping[int, Claim]
+) -> Room:
+    return Room(
+        offered,
+        concurrency=settings.concurrency,
+        limits=settings.limits,
+        build=settings.build,
+        occupied_count=lambda: len(drivers) + len(reading),
+        occupants=lambda: [
+            *(driver.occupant for driver in drivers.values()),
+            *(Occupant(claim.current_need) for claim in reading.values()),
+        ],
+    )
 
 
 async def _end(*tasks: asyncio.Task[None]) -> None:

@@ -43,3 +43,21 @@ begin
   from unnest(p_n, p_inbox_seen) a(n, seen);
 end
 $$;
+
+-- Effect: none. The runs a worker has leased beside p_known: the call that leased them may have lost its connection before
+-- the answer came. Lapsed leases are left to the sweep.  Locks: none.  Errors: none of its own.
+create or replace function pgwf_sdk.stray_leases(p_worker_id text, p_known bigint[])
+returns table (
+  n bigint, run_id text, workflow text, need text, current_need text, build text, seed bigint, trace text, deadline timestamptz,
+  lease_id uuid, lease_no bigint, streak int, head bigint, now_at timestamptz)
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  select r.n, r.run_id, r.workflow, r.need, j.need, r.build, r.seed, r.trace, r.deadline, l.lease_id, l.lease_no, j.streak,
+    pgwf_journal._head(r.n), t.now_at
+  from (select pgwf_sdk._now() as now_at) t
+  join pgwf.lease l on l.worker_id = p_worker_id and l.until > t.now_at and not l.n = any (p_known)
+  join pgwf_sdk.run r on r.n = l.n
+  join pgwf.job j on j.n = l.n
+  order by l.n
+$$;
