@@ -35,6 +35,7 @@ set local client_min_messages = warning;
 \ir pgwf_sql/pgwf_sdk/31_advance.sql
 \ir pgwf_sql/pgwf_sdk/32_settle.sql
 \ir pgwf_sql/pgwf_sdk/33_dispose.sql
+\ir pgwf_sql/pgwf_sdk/34_chain.sql
 \ir pgwf_sql/pgwf_sdk/34_projections.sql
 \ir pgwf_sql/pgwf_sdk/35_append.sql
 \ir pgwf_sql/pgwf_sdk/40_start.sql

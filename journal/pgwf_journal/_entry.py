@@ -30,6 +30,7 @@ class Kind(IntEnum):
     COMPENSATION = 12
     BRANCH = 13
     SELECT = 14
+    HOP = 15
 
     @property
     def label(self) -> str:

@@ -29,6 +29,9 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 DEFAULT_RETRY: Final = RetryPolicy()
 
+OnCancel = Literal["abort", "finish"]
+"""What happens to an attempt of a step that nobody waits for any more."""
+
 inside_workflow: Final[ContextVar[str | None]] = ContextVar("pgwf_inside_workflow", default=None)
 """Name of the workflow whose body this thread or task runs; set by the replay, read by `Step.__call__`."""
 
@@ -55,7 +58,10 @@ class Step(Generic[P, R_co]):
     between two heartbeats. `at_most_once` records that an attempt begins before it begins, so that it is never repeated
     after a crash: the workflow then sees StepInterruptedError. `isolate="process"` runs a plain step in a process of
     its own, which is killed when its time is over or nobody wants its result. A step with a `need` runs only on a
-    worker that offers it. Calling a Step calls its function; inside a workflow's body that is an error.
+    worker that offers it. `undo` is called with the result, as a step of its own, if the run fails or is cancelled
+    later. `on_cancel` says what happens to an attempt that nobody waits for any more: "abort" tells it to stop,
+    "finish" lets it end and be recorded first (default: finish with an `undo`, abort without). Calling a Step calls its
+    function; inside a workflow's body that is an error.
     """
 
     fn: Callable[..., Any]
@@ -67,6 +73,8 @@ class Step(Generic[P, R_co]):
     heartbeat_timeout: timedelta | None = None
     at_most_once: bool = False
     isolate: Literal["process"] | None = None
+    undo: Callable[..., object] | None = None
+    on_cancel: OnCancel | None = None
     is_transaction: bool = False
 
     def __post_init__(self) -> None:
@@ -81,6 +89,10 @@ class Step(Generic[P, R_co]):
                 )
         if self.need is not None:
             check_id(self.need, f"step {self.name!r}: need")
+        if self.on_cancel not in (None, "abort", "finish"):
+            raise DefinitionError(f"step {self.name!r}: on_cancel is {self.on_cancel!r}; expected 'abort' or 'finish'")
+        if self.undo is not None:
+            self._check_undo(as_step(self.undo))
 
     def _check_isolation(self) -> None:
         if self.isolate != "process":
@@ -117,6 +129,8 @@ class Step(Generic[P, R_co]):
         heartbeat_timeout: timedelta | None = None,
         at_most_once: bool | None = None,
         isolate: Literal["process"] | None = None,
+        undo: Callable[[R_co], object] | None = None,
+        on_cancel: OnCancel | None = None,
     ) -> Step[P, R_co]:
         """Return a copy with these options; None leaves an option as it is."""
         changes: dict[str, Any] = {
@@ -128,8 +142,29 @@ class Step(Generic[P, R_co]):
             "heartbeat_timeout": heartbeat_timeout,
             "at_most_once": at_most_once,
             "isolate": isolate,
+            "undo": undo,
+            "on_cancel": on_cancel,
         }
         return replace(self, **{option: value for option, value in changes.items() if value is not None})
+
+    @cached_property
+    def undo_step(self) -> Step[..., Any]:
+        """The step that takes the effect back; only where there is an `undo`."""
+        assert self.undo is not None
+        return as_step(self.undo)
+
+    @property
+    def finishes(self) -> bool:
+        """True when an attempt under way is let come to its end although nobody wants its result any more."""
+        return self.on_cancel == "finish" or (self.on_cancel is None and self.undo is not None)
+
+    def _check_undo(self, undo: Step[..., Any]) -> None:
+        try:
+            undo.parameters.check((None,), {})
+        except TypeError as error:
+            raise DefinitionError(f"step {self.name!r}: its undo is called with its result alone: {error}") from None
+        if undo.undo is not None:
+            raise DefinitionError(f"step {self.name!r}: its undo {undo.name!r} has one itself; expected one without")
 
     @cached_property
     def codec(self) -> Codec:
@@ -297,6 +332,8 @@ def step(
     heartbeat_timeout: timedelta | None = None,
     at_most_once: bool = False,
     isolate: Literal["process"] | None = None,
+    undo: Callable[..., object] | None = None,
+    on_cancel: OnCancel | None = None,
 ) -> StepDecorator: ...
 def step(
     fn: Callable[..., Any] | None = None,
@@ -310,6 +347,8 @@ def step(
     heartbeat_timeout: timedelta | None = None,
     at_most_once: bool = False,
     isolate: Literal["process"] | None = None,
+    undo: Callable[..., object] | None = None,
+    on_cancel: OnCancel | None = None,
 ) -> Any:
     """Define a step, as `@step` or `@step(option=…)`; what the options mean stands at Step.
 
@@ -327,6 +366,8 @@ def step(
             heartbeat_timeout=heartbeat_timeout,
             at_most_once=at_most_once,
             isolate=isolate,
+            undo=undo,
+            on_cancel=on_cancel,
         )
     if isinstance(fn, Step | Workflow):
         raise DefinitionError(f"{fn!r} is a definition already; expected a function, or {fn!r}.options(…) of a Step")
@@ -340,6 +381,8 @@ def step(
         heartbeat_timeout,
         at_most_once,
         isolate,
+        undo,
+        on_cancel,
     )
     return made
 

@@ -6,7 +6,8 @@ PgwfError
   WorkflowError    a step, a child, a wait or a run ended badly; the workflow (or who reads its result) decides
   OperatorError    whoever runs workers and the database must act
 
-Suspend, RunCancelled and BranchCancelled are BaseExceptions, so that `except Exception` in a workflow lets them pass.
+Suspend, RunCancelled, RunContinued and BranchCancelled are BaseExceptions, so that `except Exception` in a workflow
+lets them pass.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ __all__ = [
     "BranchCancelled",
     "BranchesFailedError",
     "ChildFailedError",
+    "CleanupFailedError",
     "ContextError",
     "DefinitionError",
     "HistoryError",
@@ -30,6 +32,7 @@ __all__ = [
     "RunCancelled",
     "RunCancelledError",
     "RunConflictError",
+    "RunContinued",
     "RunExpiredError",
     "RunFailedError",
     "RunFinishedError",
@@ -129,6 +132,17 @@ class ChildFailedError(WorkflowError):
         super().__init__(message)
         self.workflow = workflow
         self.status = status
+
+
+class CleanupFailedError(WorkflowError):
+    """Compensations or exit steps of a run failed for good; `keys` names them, in the order they were tried.
+
+    `__cause__` is what the run itself failed with, or the first of their errors when it had completed.
+    """
+
+    def __init__(self, message: str, *, keys: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.keys = keys
 
 
 class WaitTimeoutError(WorkflowError, TimeoutError):
@@ -269,6 +283,17 @@ class RunCancelled(BaseException):
         super().__init__(message)
         self.by = by
         self.reason = reason
+
+
+class RunContinued(BaseException):
+    """Leaves the function of a run that goes on as another one; raised by `ctx.continue_as_new`. Let it pass.
+
+    Steps in `finally` run as usual, before the run ends. `call` is what the next run of the chain begins with.
+    """
+
+    def __init__(self, call: object = None) -> None:
+        super().__init__("the run goes on as another one")
+        self.call = call
 
 
 class BranchCancelled(BaseException):

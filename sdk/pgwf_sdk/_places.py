@@ -12,7 +12,7 @@ def entry_place(kind: int, phase: int, name: str, key: str) -> str:
     """Of an entry of a journal."""
     if kind != Kind.RUN:
         return f"entry {key}"
-    return input_place(name) if phase == Phase.OPENED else end_place()
+    return input_place(name) if phase in (Phase.OPENED, Phase.CONTINUED) else end_place()
 
 
 def input_place(workflow: str) -> str:

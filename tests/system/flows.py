@@ -35,6 +35,17 @@ def _dsn() -> str:
 @step
 def work(name: str) -> str:
     """Leave a trace; then die, or hold still, if the test wants that."""
+    _act(name)
+    return name.upper()
+
+
+@step
+def take_back(done: str) -> None:
+    """The same, as a compensation of `work`."""
+    _act(f"undo {done}")
+
+
+def _act(name: str) -> None:
     with psycopg.connect(_dsn(), autocommit=True) as conn:
         conn.execute(
             "insert into effect (name, pid, attempt) values (%s, %s, %s)", [name, os.getpid(), current_step().attempt]
@@ -46,12 +57,19 @@ def work(name: str) -> str:
             if current_step().draining:
                 break
             time.sleep(0.02)
-    return name.upper()
 
 
 @workflow(need="python")
 def line(ctx: Context, names: list[str]) -> list[str]:
     return [ctx.step(work, name) for name in names]
+
+
+@workflow(need="python")
+def saga(ctx: Context, names: list[str]) -> None:
+    for name in names:
+        ctx.step(work.options(undo=take_back), name)
+    ctx.on_exit(work, "exit")
+    raise ValueError("the saga is to be undone")
 
 
 @workflow(need="python")
@@ -80,7 +98,7 @@ def main() -> None:
     with Client(dsn) as client:
         worker = Worker(
             client,
-            workflows=[line, pair, answered],
+            workflows=[line, pair, answered, saga],
             capabilities=capabilities,
             lease=timedelta(seconds=float(lease_seconds)),
             poll=timedelta(milliseconds=500),

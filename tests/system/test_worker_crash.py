@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from pgwf_sdk import Client
+from pgwf_sdk import Client, RunFailedError
 from tests.support import wait_until
 from tests.system import flows
 
@@ -86,6 +86,30 @@ def test_a_worker_killed_in_any_step_is_replaced_and_only_that_step_runs_again(
     assert run.result(timeout=SOON) == [name.upper() for name in names]
     assert effects(db) == names[: dies_at + 1] + names[dies_at:]
     assert recorded_more_than_once(db) == []
+    assert db.execute("select * from pgwf.check()").fetchall() == []
+
+
+@pytest.mark.parametrize("dies_at", ["exit", "undo C", "undo B", "undo A"])
+def test_a_worker_killed_while_a_saga_is_undone_is_replaced_and_each_step_is_undone_once(
+    dies_at: str, client: Client, db: psycopg.Connection[Any], start_process: Callable[..., WorkerProcess]
+) -> None:
+    db.execute("insert into deaths_due values (%s)", [dies_at])
+    first = start_process()
+    run = client.start(flows.saga(["a", "b", "c"]), run_id="saga")
+    wait_until(lambda: first.poll() is not None, "the first worker is dead", seconds=60)
+
+    start_process()
+
+    with pytest.raises(RunFailedError, match="the saga is to be undone"):
+        run.result(timeout=SOON)
+    done = ["a", "b", "c", "exit", "undo C", "undo B", "undo A"]
+    again = done.index(dies_at)
+    assert effects(db) == done[: again + 1] + done[again:]
+    assert recorded_more_than_once(db) == []
+    keys = db.execute(
+        "select key from pgwf_journal.entries where kind = 'compensation' and phase = 'completed' order by seq"
+    ).fetchall()
+    assert [key for (key,) in keys] == ["/compensation:work#1", *(f"/compensation:take_back#{n}" for n in (1, 2, 3))]
     assert db.execute("select * from pgwf.check()").fetchall() == []
 
 

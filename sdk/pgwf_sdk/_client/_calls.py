@@ -67,6 +67,8 @@ class Ending:
     payload: bytes | None
     encoding: int
     finished_at: datetime | None
+    addressed_n: int
+    """The number of the run with exactly the id that was asked for, of whose chain `n` is the live end."""
 
     @property
     def is_final(self) -> bool:
@@ -147,8 +149,8 @@ def signal_with_start(
 
 
 def run_summary(run_id: str) -> Statement[RunSummary]:
-    """One run as it is now."""
-    statement = run_statement(run_id)
+    """The live end of a run's chain as it is now."""
+    statement = run_statement(run_id, is_chain=True)
 
     def read(rows: Sequence[Row]) -> RunSummary:
         found = statement.read(rows)
@@ -190,7 +192,7 @@ def ending(run_id: str, *, n: int | None = None) -> Statement[Ending]:
 
     def read(rows: Sequence[Row]) -> Ending:
         found = Ending(**rows[0])
-        if n is not None and found.n != n:
+        if n is not None and found.addressed_n != n:
             raise expired(run_id)
         return found
 
@@ -232,9 +234,12 @@ def _settle_awakeable(token: str, payload: bytes | None, encoding: int, *, is_fa
     return Statement("sdk_settle_awakeable", parameters, read_value, is_repeatable=True)
 
 
-def cancel(run_id: str, *, reason: str | None, by: str) -> Statement[str]:
+def cancel(run_id: str, *, reason: str | None, by: str, grace: timedelta | None) -> Statement[str]:
     """Ask a run to stop and clean up."""
-    parameters = {"run_id": run_id, "by": by, "reason": reason}
+    if grace is not None:
+        check_timedelta(grace, used=f"run {run_id}: cancel(grace=…)")
+    grace_seconds = None if grace is None else grace.total_seconds()
+    parameters = {"run_id": run_id, "by": by, "reason": reason, "grace_seconds": grace_seconds}
     return Statement("sdk_cancel_run", parameters, read_value, is_repeatable=True)
 
 

@@ -103,7 +103,10 @@ class Client:
         return self._handle(started, call.workflow)
 
     def get(self, run_id: str, workflow: Workflow[..., R] | None = None) -> "Run[R]":
-        """The handle of an existing run; `workflow` says how to read its result. RunNotFoundError if there is none."""
+        """The handle of an existing run; `workflow` says how to read its result. RunNotFoundError if there is none.
+
+        An id of a chain leads to its live end: the newest run that a continued or retried run went on as.
+        """
         found = self._database.run(_calls.run_summary(run_id))
         return self._handle(_calls.Started(found.n, found.run_id, created=False), workflow)
 
@@ -208,12 +211,17 @@ class Client:
         """
         return self._database.run(_calls.fail_awakeable(token, error), connection)
 
-    def cancel(self, run_id: str, *, reason: str | None = None, by: str | None = None) -> str:
+    def cancel(
+        self, run_id: str, *, reason: str | None = None, by: str | None = None, grace: timedelta | None = None
+    ) -> str:
         """Ask a run to stop; its code sees RunCancelled and may clean up.
+
+        A cleanup that takes longer than `grace` (default: 5 minutes) is cut short: the run is terminated. Compensations
+        take the time they take.
 
         `requested`, `already_requested`, or the final status of a run that was over.
         """
-        return self._database.run(_calls.cancel(run_id, reason=reason, by=by or self.name))
+        return self._database.run(_calls.cancel(run_id, reason=reason, by=by or self.name, grace=grace))
 
     def terminate(self, run_id: str, *, reason: str | None = None, by: str | None = None) -> str:
         """Stop a run at once, without running any more of its code; gives its final status."""
@@ -362,9 +370,9 @@ class Run(Generic[R_co]):
         """Send the run a signal; see Client.signal."""
         return self._client.signal(self.run_id, name, value, dedup_id=dedup_id)
 
-    def cancel(self, *, reason: str | None = None, by: str | None = None) -> str:
+    def cancel(self, *, reason: str | None = None, by: str | None = None, grace: timedelta | None = None) -> str:
         """Ask the run to stop; see Client.cancel."""
-        return self._client.cancel(self.run_id, reason=reason, by=by)
+        return self._client.cancel(self.run_id, reason=reason, by=by, grace=grace)
 
     def terminate(self, *, reason: str | None = None, by: str | None = None) -> str:
         """Stop the run at once; see Client.terminate."""
@@ -393,14 +401,21 @@ class Run(Generic[R_co]):
             raise _calls.expired(self.run_id) from None
 
     def _ending(self, patience: _calls.Patience) -> _calls.Ending:
+        seen = self._ending_of(self.n, patience)
+        while not seen.is_final:
+            seen = self._ending_of(seen.n, patience)
+        return seen
+
+    def _ending_of(self, n: int, patience: _calls.Patience) -> _calls.Ending:
+        """Wait until run `n` of the chain is over or goes on as another one."""
         listener = listener_name()
-        channels = self._database.run(_calls.watch(self.n, listener=listener))
+        channels = self._database.run(_calls.watch(n, listener=listener))
         try:
             with self._listener.hear(channels) as bell:
                 while True:
                     try:
                         seen = self._look()
-                        if seen.is_final:
+                        if seen.is_final or seen.n != n:
                             return seen
                         pause_seconds = patience.pause_seconds(seen)
                     except psycopg.OperationalError as error:

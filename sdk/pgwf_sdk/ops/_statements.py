@@ -31,9 +31,9 @@ WORKER_LIVE_SECONDS = 30.0
 """A worker whose heartbeat is older counts as gone."""
 
 
-def run_statement(run_id: str) -> Statement[RunSummary | None]:
-    """The run with exactly this id."""
-    return Statement("ops_run", {"run_id": run_id}, read_first(RunSummary), is_repeatable=True)
+def run_statement(run_id: str, *, is_chain: bool = False) -> Statement[RunSummary | None]:
+    """The run with exactly this id; with `is_chain` the live end of the chain it belongs to."""
+    return Statement("ops_run", {"run_id": run_id, "is_chain": is_chain}, read_first(RunSummary), is_repeatable=True)
 
 
 def ending_statement(run_id: str) -> Statement[Ending | None]:

@@ -11,10 +11,13 @@ from pgwf_sdk.replay._commands import (
     AwaitSignal,
     Blocked,
     CallId,
+    CancelChild,
     Cancelled,
     Command,
     Completed,
+    Continued,
     Failed,
+    Hop,
     OpenAwakeable,
     OpenHuman,
     Outcome,
@@ -28,6 +31,7 @@ from pgwf_sdk.replay._commands import (
 from pgwf_sdk.replay._context import Context
 from pgwf_sdk.replay._handles import AsyncAwakeable, AsyncChild, Awakeable, Child
 from pgwf_sdk.replay._human import Decision, HumanRequest, Vote
+from pgwf_sdk.replay._input import cancelled_unbegun
 from pgwf_sdk.replay._policy import (
     AllSettled,
     BranchFailed,
@@ -58,13 +62,16 @@ __all__ = [
     "BranchSucceeded",
     "BranchUnfinished",
     "CallId",
+    "CancelChild",
     "Cancelled",
     "Child",
     "Command",
     "Completed",
     "Context",
+    "Continued",
     "Decision",
     "Failed",
+    "Hop",
     "HumanRequest",
     "MinSuccessful",
     "OpenAwakeable",
@@ -82,6 +89,7 @@ __all__ = [
     "ToleratedFailures",
     "Trial",
     "Vote",
+    "cancelled_unbegun",
     "report_without_place",
     "seqs_of",
     "try_replay",

@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pgwf_sdk import _failure
 from pgwf_sdk._definition import inside_workflow
-from pgwf_sdk._errors import ContextError, RunCancelled, SerialisationError
+from pgwf_sdk._errors import ContextError, RunCancelled, RunContinued, SerialisationError
 from pgwf_sdk.replay._async_context import AsyncContext, current_scope
 from pgwf_sdk.replay._calls import Settled, TimerCall
-from pgwf_sdk.replay._commands import Blocked, Cancelled, Command, Completed, Failed, Outcome, RunInfo
+from pgwf_sdk.replay._commands import Blocked, Cancelled, Command, Completed, Continued, Failed, Outcome, RunInfo
 from pgwf_sdk.replay._input import decode_input
 from pgwf_sdk.replay._loop import WorkflowLoop
 from pgwf_sdk.replay._machine import CancelRequest, Machine
+from pgwf_sdk.replay._unwinding import Unwinding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pgwf_journal import Entry
-    from pgwf_sdk._definition import Workflow
+    from pgwf_sdk._definition import Call, Workflow
 
 __all__ = ["AsyncActivation"]
 
@@ -39,6 +40,7 @@ class AsyncActivation:
         self._machine = Machine(workflow, run, history)
         self._root: asyncio.Task[Any] | None = None
         self._has_ended = False
+        self._unwinding: Unwinding | None = None
         self._timers: dict[int, TimerCall] = {}
         # What a loop must have according to its stub is refused by methods that are made at import.
         make_loop: Callable[..., WorkflowLoop] = cast("Any", WorkflowLoop)
@@ -55,7 +57,7 @@ class AsyncActivation:
         if self._root is not None or self.outcome is not None:
             raise ContextError(f"run {self._machine.run.run_id}: this activation was started already; make a new one")
         arguments = decode_input(self._workflow, self._machine)
-        if isinstance(arguments, Blocked):
+        if not isinstance(arguments, tuple):
             self.outcome = arguments
             return []
         args, kwargs = arguments
@@ -78,6 +80,11 @@ class AsyncActivation:
         self._machine.feed(entries)
         with self._loop.entered():
             return self._proceed()
+
+    @property
+    def is_ending(self) -> bool:
+        """True when the code has returned, and the run ends once all that rides along is recorded."""
+        return self._has_ended
 
     @property
     def wake_after(self) -> int:
@@ -109,6 +116,7 @@ class AsyncActivation:
         if machine.blocked is not None:
             return self._end(machine.blocked)
         self._leave_code()
+        self._unwinding = Unwinding(machine, _error_of(root))
         return self._finish(root)
 
     def _run_code(self, root: asyncio.Task[Any]) -> bool:
@@ -121,14 +129,20 @@ class AsyncActivation:
         self._has_ended = True
         self._machine.is_latched = True
         self._loop.close_tasks()
+        self._machine.is_latched = False
 
     def _finish(self, root: asyncio.Task[Any]) -> list[Command]:
-        """The code has returned; the run ends once all that rides along is recorded."""
-        commands = self._machine.end(None if root.cancelled() else root.exception())
+        """The code has returned; the run ends once what it planned is done and all that rides along is recorded."""
+        unwinding = self._unwinding
+        assert unwinding is not None
+        commands = unwinding.go_on()
+        if commands is None:
+            commands = self._machine.end(unwinding.error)
         if self._machine.blocked is not None:
             return self._end(self._machine.blocked)
-        if not self._machine.has_unrecorded:
-            self.outcome = self._outcome_of(root)
+        if unwinding.is_over and not self._machine.has_unrecorded:
+            self._machine.is_latched = True
+            self.outcome = self._outcome_of(root, unwinding.error)
         return commands
 
     def _end(self, blocked: Blocked) -> list[Command]:
@@ -136,15 +150,16 @@ class AsyncActivation:
         self.close()
         return []
 
-    def _outcome_of(self, root: asyncio.Task[Any]) -> Outcome:
+    def _outcome_of(self, root: asyncio.Task[Any], error: BaseException | None) -> Outcome:
         cancel = self._machine.cancel
-        error = asyncio.CancelledError("the workflow cancelled itself") if root.cancelled() else root.exception()
         if error is None:
             try:
                 payload, encoding = self._workflow.codec.encode(root.result(), subject="result")
             except SerialisationError as refused:
                 return Failed(_failure.describe(refused))
             return Completed(payload, encoding)
+        if isinstance(error, RunContinued):
+            return Continued(cast("Call[Any]", error.call), cast("Call[Any]", error.call).encode())
         if cancel is not None and isinstance(error, asyncio.CancelledError | RunCancelled):
             return Cancelled(_failure.describe(cancel.error))
         return Failed(_failure.describe(error))
@@ -173,6 +188,10 @@ class AsyncActivation:
         """A timer's entry was delivered."""
         self._timers.pop(id(handle), None)
         self._loop.fire(handle)
+
+
+def _error_of(root: asyncio.Task[Any]) -> BaseException | None:
+    return asyncio.CancelledError("the workflow cancelled itself") if root.cancelled() else root.exception()
 
 
 class _TimerWaiter:

@@ -6,17 +6,31 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Never, ParamSpec, TypeAlias, TypeVar, TypeVarTuple, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Never,
+    NoReturn,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    TypeVarTuple,
+    overload,
+)
 
 from typing_extensions import TypeForm
 
 from pgwf_sdk._definition import Call, Step, StepLike, Workflow
-from pgwf_sdk._errors import ContextError
-from pgwf_sdk.replay._branches import BranchTasks, JoinFuture
+from pgwf_sdk._errors import ContextError, RunContinued
+from pgwf_sdk.replay._branches import BranchTasks, Shielded
+from pgwf_sdk.replay._commands import OnClose
 from pgwf_sdk.replay._core import ContextCore, check_branches, checked_items, map_tally
 from pgwf_sdk.replay._future import CallFuture
 from pgwf_sdk.replay._handles import AsyncAwakeable, AsyncChild
 from pgwf_sdk.replay._human import Decision
+from pgwf_sdk.replay._moves import continuation, open_hop
 from pgwf_sdk.replay._policy import BranchResult, BranchResults, Policy, Tally
 
 if TYPE_CHECKING:
@@ -213,10 +227,35 @@ class AsyncContext(ContextCore):
         self._check()
         return self._future(self._open_child(call, excess, run_id, is_spawned=False))
 
-    def spawn(self, call: Call[R], /, *excess: Never, run_id: str | None = None) -> AsyncChild[R]:
-        """Start a workflow as a child and go on; the child is started before this run can end. Not awaited."""
+    def spawn(
+        self, call: Call[R], /, *excess: Never, run_id: str | None = None, on_close: OnClose = "request_cancel"
+    ) -> AsyncChild[R]:
+        """Start a workflow as a child and go on; the child is started before this run can end. Not awaited.
+
+        `on_close` says what becomes of a child that still runs when this run ends: it is asked to cancel, terminated,
+        or left to run on ("abandon").
+        """
         self._check()
-        return AsyncChild(self._open_child(call, excess, run_id, is_spawned=True), self._loop)
+        return AsyncChild(self._open_child(call, excess, run_id, is_spawned=True, on_close=on_close), self._loop)
+
+    def hop(self, need: str, /) -> Coroutine[None, None, None]:
+        """Go on with a worker that offers `need`, and stay with such workers until the next hop. Not in a branch."""
+        self._check()
+        return self._future(open_hop(self._scope, need))
+
+    def continue_as_new(self, call: Call[Any], /, *excess: Never) -> Coroutine[None, None, NoReturn]:
+        """End this run and go on as the next one of its chain, `<id>~2`, with an empty journal and what `call` says.
+
+        Signals nobody has received, attributes, priority and deadline move over. Not in a branch, nor in a task.
+        """
+        self._check()
+        return _leave(continuation(self._scope, call, excess))
+
+    def shield(self, fn: Callable[[AsyncContext], Awaitable[R]], /) -> Coroutine[None, None, R]:
+        """Return what `fn(ctx)` returns; a cancellation that comes meanwhile is raised when it has ended."""
+        self._check()
+        task = self._loop.create_task(_run_branch(fn, self, ()), name="shield", context=copy_context())
+        return self._future(Shielded(task))
 
     def awakeable(
         self, payload_type: TypeForm[T], /, *, timeout: timedelta | None = None, name: str = "awakeable"
@@ -430,7 +469,7 @@ class AsyncContext(ContextCore):
         branches: Sequence[tuple[Callable[..., Awaitable[Any]], tuple[Any, ...]]],
         tally: Tally,
         width: int | None,
-    ) -> JoinFuture:
+    ) -> CallFuture:
         def start(index: int) -> asyncio.Task[Any]:
             scope = self._machine.scope(f"{path}[{index}]")
             context = copy_context()
@@ -439,7 +478,11 @@ class AsyncContext(ContextCore):
             body = _run_branch(fn, AsyncContext(self._machine, scope, self._loop), args)
             return self._loop.create_task(body, name=scope.path, context=context)
 
-        return JoinFuture(BranchTasks(start, len(branches), tally=tally, width=width), loop=self._loop)
+        return CallFuture(BranchTasks(start, len(branches), tally=tally, width=width), loop=self._loop)
+
+
+async def _leave(how: RunContinued) -> NoReturn:
+    raise how
 
 
 async def _run_branch(fn: Callable[..., Awaitable[Any]], ctx: AsyncContext, args: tuple[Any, ...]) -> Any:

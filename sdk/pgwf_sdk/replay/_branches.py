@@ -1,4 +1,7 @@
-"""Branches of an async workflow: a task each, joined before the `parallel` or `map` that started them goes on."""
+"""Branches of an async workflow: a task each, joined before the `parallel` or `map` that started them goes on.
+
+A shielded part of a workflow is a task as well.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from pgwf_sdk.replay._calls import Settled
-from pgwf_sdk.replay._future import CallFuture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pgwf_sdk.replay._policy import Tally
 
-__all__ = ["BranchTasks", "JoinFuture"]
+__all__ = ["BranchTasks", "Shielded"]
 
 
 class BranchTasks(Settled):
@@ -43,10 +45,12 @@ class BranchTasks(Settled):
         if not self._running:
             self._finish()
 
-    def abandon(self) -> None:
-        self._is_stopped = True
-        for task in list(self._running):
-            task.cancel()
+    def abandon(self) -> bool:
+        if not self._is_stopped:
+            self._is_stopped = True
+            for task in list(self._running):
+                task.cancel()
+        return True
 
     def _fill(self) -> None:
         while not self._is_stopped and self._next < self._count and len(self._running) < self._width:
@@ -77,24 +81,21 @@ class BranchTasks(Settled):
             self.waiter.wake(self)
 
 
-class JoinFuture(CallFuture):
-    """Done when all branches are. A cancelled one cancels them and waits for them first."""
+class Shielded(Settled):
+    """A task that is not told of a cancellation; who waits for it hears of that when it has ended."""
 
-    def __init__(self, branches: BranchTasks, *, loop: asyncio.AbstractEventLoop) -> None:
-        self._cancel_message: Any = None
-        self._is_cancelling = False
-        super().__init__(branches, loop=loop)
+    __slots__ = ()
 
-    def wake(self, settled: Settled) -> None:
-        if self._is_cancelling:
-            super(CallFuture, self).cancel(self._cancel_message)
-        else:
-            super().wake(settled)
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        super().__init__()
+        task.add_done_callback(self._ended)
 
-    def cancel(self, msg: Any = None) -> bool:
-        if self.done():
-            return False
-        self._is_cancelling = True
-        self._cancel_message = msg
-        self.settled.abandon()
+    def abandon(self) -> bool:
         return True
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self.error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        self.value = None if self.error is not None else task.result()
+        self.is_done = True
+        if self.waiter is not None:
+            self.waiter.wake(self)

@@ -24,6 +24,7 @@ from pgwf_sdk.replay._commands import (
     AwaitSignal,
     CallId,
     Command,
+    Hop,
     OpenHuman,
     RecordValue,
     RunStep,
@@ -31,6 +32,7 @@ from pgwf_sdk.replay._commands import (
     StartTimer,
 )
 from pgwf_sdk.replay._human import Decision, StoredDecision, Vote, stored_decisions
+from pgwf_sdk.replay._plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from pgwf_journal import Entry
     from pgwf_sdk._definition import Call, Step
     from pgwf_sdk._serial import Codec
+    from pgwf_sdk.replay._commands import OnClose
     from pgwf_sdk.replay._human import HumanRequest
     from pgwf_sdk.replay._scope import Scope
 
@@ -66,8 +69,8 @@ class Settled(ABC):
         self.waiter: Waiter | None = None
 
     @abstractmethod
-    def abandon(self) -> None:
-        """Nobody waits any more."""
+    def abandon(self) -> bool:
+        """Nobody wants the outcome any more. True: it is to be waited for all the same; calling again is no harm."""
 
     def outcome(self) -> Any:
         """Return the value or raise the error."""
@@ -102,8 +105,9 @@ class PendingCall(Settled):
         """The call as commands name it."""
         return CallId(self.scope.path, self.ordinal, self.kind, self.name, self.occurrence, self.code)
 
-    def abandon(self) -> None:
+    def abandon(self) -> bool:
         self.scope.machine.abandon(self)
+        return False
 
     @abstractmethod
     def command(self) -> Command:
@@ -129,9 +133,14 @@ class StepCall(PendingCall):
     def command(self) -> Command:
         return RunStep(self.id, self.step, self.args, self.kwargs)
 
+    def abandon(self) -> bool:
+        return (self.step.finishes and not self.is_done and not self.is_abandoned) or super().abandon()
+
     def settle(self, entry: Entry) -> None:
         if entry.phase == Phase.COMPLETED:
             self.value = self.step.codec.decode(entry.payload, entry.encoding)
+            if self.step.undo is not None:
+                self.scope.machine.plans.append(Plan(self.step.undo_step, (self.value,), {}, self.id.key))
         elif entry.payload is not None:
             self.error = _failure.rebuild(entry.payload)
         elif entry.phase == Phase.TIMED_OUT:
@@ -141,6 +150,20 @@ class StepCall(PendingCall):
                 f"step {self.name!r} was interrupted, and whether its effect happened is unknown", step=self.name
             )
         self.is_done = True
+
+
+class CompensationCall(StepCall):
+    """A step that is done when the code has left; `undoes` is the key of the step it takes back, if it does."""
+
+    __slots__ = ("undoes",)
+    kind = Kind.COMPENSATION
+
+    def __init__(self, scope: Scope, plan: Plan) -> None:
+        super().__init__(scope, plan.step, plan.args, plan.kwargs)
+        self.undoes = plan.undoes
+
+    def command(self) -> Command:
+        return RunStep(self.id, self.step, self.args, self.kwargs, self.opened, self.undoes)
 
 
 class TimerCall(PendingCall):
@@ -189,17 +212,37 @@ class SignalCall(PendingCall):
 class ChildCall(PendingCall):
     """A child run. `is_spawned` means that its start must be recorded before this run may end."""
 
-    __slots__ = ("call", "is_spawned", "run_id")
+    __slots__ = ("call", "is_cancelling", "is_spawned", "on_close", "run_id")
     kind = Kind.CHILD
 
-    def __init__(self, scope: Scope, call: Call[Any], run_id: str | None, *, is_spawned: bool = False) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        call: Call[Any],
+        run_id: str | None,
+        *,
+        is_spawned: bool = False,
+        on_close: OnClose = "request_cancel",
+    ) -> None:
         super().__init__(scope, call.workflow.name)
         self.call = call
         self.run_id = run_id
         self.is_spawned = is_spawned
+        self.is_cancelling = False
+        self.on_close: OnClose = on_close
 
     def command(self) -> Command:
-        return StartChild(self.id, self.call, self.run_id, self.opened)
+        return StartChild(self.id, self.call, self.run_id, self.opened, self.on_close)
+
+    def abandon(self) -> bool:
+        if self.is_done or self.is_abandoned:
+            return False
+        if not self.is_sent and self.opened is None:
+            return super().abandon()  # Nobody knows of it yet.
+        if not self.is_cancelling:
+            self.is_cancelling = True
+            self.scope.machine.cancel_child(self)
+        return True
 
     def settle(self, entry: Entry) -> None:
         if entry.phase == Phase.COMPLETED:
@@ -306,6 +349,19 @@ class PatchCall(ValueCall):
 
     __slots__ = ()
     kind = Kind.PATCH
+
+    def settle(self, entry: Entry) -> None:
+        self.is_done = True
+
+
+class HopCall(PendingCall):
+    """The run moves to the workers that offer a need."""
+
+    __slots__ = ()
+    kind = Kind.HOP
+
+    def command(self) -> Command:
+        return Hop(self.id, self.name)
 
     def settle(self, entry: Entry) -> None:
         self.is_done = True

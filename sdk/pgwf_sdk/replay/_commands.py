@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
@@ -22,10 +22,13 @@ __all__ = [
     "AwaitSignal",
     "Blocked",
     "CallId",
+    "CancelChild",
     "Cancelled",
     "Command",
     "Completed",
+    "Continued",
     "Failed",
+    "Hop",
     "OpenAwakeable",
     "OpenHuman",
     "Outcome",
@@ -36,6 +39,10 @@ __all__ = [
     "StartTimer",
     "Suspended",
 ]
+
+
+OnClose: TypeAlias = Literal["request_cancel", "terminate", "abandon"]
+"""What becomes of a child that still runs when its parent ends."""
 
 
 class RunInfo(Struct, frozen=True):
@@ -74,6 +81,7 @@ class CallId(Struct, frozen=True, gc=False):
 class RunStep(Struct, frozen=True):
     """Run the step and record its result (completed) or its last failure (failed, an error envelope).
 
+    One that `undoes` a step (its key) is recorded as opened before it begins, unless `opened` says it was.
     A step with `is_transaction` gets the connection as first argument and commits together with its entry.
     """
 
@@ -81,6 +89,8 @@ class RunStep(Struct, frozen=True):
     step: Step[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    opened: Entry | None = None
+    undoes: str | None = None
 
 
 class StartTimer(Struct, frozen=True):
@@ -108,6 +118,7 @@ class StartChild(Struct, frozen=True):
     call: Call[Any]
     run_id: str | None
     opened: Entry | None
+    on_close: OnClose = "request_cancel"
 
 
 class OpenAwakeable(Struct, frozen=True):
@@ -139,13 +150,37 @@ class RecordValue(Struct, frozen=True):
     encoding: int
 
 
+class Hop(Struct, frozen=True):
+    """Record that the run is at home with workers that offer `need` from now on; only there its code goes on."""
+
+    id: CallId
+    need: str
+
+
+class CancelChild(Struct, frozen=True):
+    """Ask the child of that call to cancel, and record how it ended as ever; it was not started yet: as cancelled."""
+
+    id: CallId
+
+
 class Abandon(Struct, frozen=True):
     """Nobody waits for that call any more: cancel the step, the timer, the wait, the task or the child behind it."""
 
     id: CallId
 
 
-Command: TypeAlias = RunStep | StartTimer | AwaitSignal | StartChild | OpenAwakeable | OpenHuman | RecordValue | Abandon
+Command: TypeAlias = (
+    RunStep
+    | StartTimer
+    | AwaitSignal
+    | StartChild
+    | OpenAwakeable
+    | OpenHuman
+    | RecordValue
+    | Hop
+    | CancelChild
+    | Abandon
+)
 
 
 class Completed(Struct, frozen=True):
@@ -167,6 +202,13 @@ class Cancelled(Struct, frozen=True):
     payload: bytes
 
 
+class Continued(Struct, frozen=True):
+    """The run goes on as the next one of its chain, which begins with `call`; `payload` is its input, encoding 1."""
+
+    call: Call[Any]
+    payload: bytes
+
+
 class Blocked(Struct, frozen=True):
     """The code cannot go on with this journal: a person or a deploy must act. The run itself is untouched."""
 
@@ -177,4 +219,4 @@ class Suspended(Struct, frozen=True):
     """The activation was given up; the run goes on later from its journal."""
 
 
-Outcome: TypeAlias = Completed | Failed | Cancelled | Blocked | Suspended
+Outcome: TypeAlias = Completed | Failed | Cancelled | Continued | Blocked | Suspended

@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Concatenate, Never, ParamSpec, TypeAlias, TypeVar, TypeVarTuple, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Never,
+    NoReturn,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    TypeVarTuple,
+    overload,
+)
 
 from typing_extensions import TypeForm
 
 from pgwf_sdk._definition import Call, Step, StepLike, Workflow
 from pgwf_sdk._errors import ContextError, Suspend
 from pgwf_sdk.replay._calls import Settled
+from pgwf_sdk.replay._commands import OnClose
 from pgwf_sdk.replay._core import ContextCore, check_branches, checked_items, map_tally
 from pgwf_sdk.replay._fibers import Branches, Fiber, Fibers
 from pgwf_sdk.replay._handles import Awakeable, Child
 from pgwf_sdk.replay._human import Decision
+from pgwf_sdk.replay._moves import continuation, open_hop
 from pgwf_sdk.replay._policy import BranchResult, BranchResults, Policy, Tally
 
 if TYPE_CHECKING:
@@ -200,10 +213,34 @@ class Context(ContextCore):
         result: R = self._wait(self._open_child(call, excess, run_id, is_spawned=False))
         return result
 
-    def spawn(self, call: Call[R], /, *excess: Never, run_id: str | None = None) -> Child[R]:
-        """Start a workflow as a child and go on; the child is started before this run can end."""
+    def spawn(
+        self, call: Call[R], /, *excess: Never, run_id: str | None = None, on_close: OnClose = "request_cancel"
+    ) -> Child[R]:
+        """Start a workflow as a child and go on; the child is started before this run can end.
+
+        `on_close` says what becomes of a child that still runs when this run ends: it is asked to cancel, terminated,
+        or left to run on ("abandon").
+        """
         self._check()
-        return Child(self._open_child(call, excess, run_id, is_spawned=True), self._fibers)
+        return Child(self._open_child(call, excess, run_id, is_spawned=True, on_close=on_close), self._fibers)
+
+    def hop(self, need: str, /) -> None:
+        """Go on with a worker that offers `need`, and stay with such workers until the next hop. Not in a branch."""
+        self._check()
+        self._wait(open_hop(self._scope, need))
+
+    def continue_as_new(self, call: Call[Any], /, *excess: Never) -> NoReturn:
+        """End this run and go on as the next one of its chain, `<id>~2`, with an empty journal and what `call` says.
+
+        Signals nobody has received, attributes, priority and deadline move over. Not in a branch.
+        """
+        self._check()
+        raise continuation(self._scope, call, excess)
+
+    def shield(self, fn: Callable[[Context], R], /) -> R:
+        """Return `fn(ctx)`; a cancellation that comes meanwhile is raised when it has ended."""
+        self._check()
+        return self._fibers.shield(self._fiber, lambda: fn(self))
 
     def awakeable(
         self, payload_type: TypeForm[T], /, *, timeout: timedelta | None = None, name: str = "awakeable"

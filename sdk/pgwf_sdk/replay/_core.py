@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from pgwf_journal import ENCODING_JSON
@@ -32,13 +32,14 @@ from pgwf_sdk.replay._calls import (
 from pgwf_sdk.replay._group import CallGroup
 from pgwf_sdk.replay._human import HumanRequest
 from pgwf_sdk.replay._places import line_of_caller
+from pgwf_sdk.replay._plan import Plan
 from pgwf_sdk.replay._policy import BranchResults, Policy, Tally, checked_policy
 from pgwf_sdk.replay._polling import polling_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from random import Random
 
+    from pgwf_sdk.replay._commands import OnClose
     from pgwf_sdk.replay._machine import Machine
     from pgwf_sdk.replay._scope import Scope
 
@@ -47,6 +48,7 @@ __all__ = ["ContextCore", "RunLog"]
 DURATION_MAX: Final = timedelta(days=3660)
 """Ten years: a longer wait is a mistake in a unit."""
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _logger = logging.getLogger("pgwf_sdk.run")
@@ -139,13 +141,23 @@ class ContextCore(ABC):
                 call.payload, call.encoding = attribute_json(name, value, used="ctx.set_attribute"), ENCODING_JSON
             self._machine.record_before_end(call)
 
+    def on_exit(self, fn: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Plan a step for the end of the run, however it ends; not if it is terminated. The last planned is done first.
+
+        It is done once, unlike code in `finally`, which runs in every activation; and recorded, like every step.
+        """
+        self._check()
+        step = self._as_step(fn)
+        step.parameters.check(args, kwargs)
+        self._machine.plans.append(Plan(step, args, kwargs, None))
+
     # -- calls, for the contexts to wait for
 
     def _open_step(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> StepCall:
         step: Step[..., Any] = cast("Any", fn) if type(fn) is Step else self._as_step(fn)
         call = StepCall(self._scope, step, args, kwargs)
         if self._machine.open(call):
-            self._check_arguments(call)
+            _check_arguments(call)
         return call
 
     def _open_transaction(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> StepCall:
@@ -154,16 +166,17 @@ class ContextCore(ABC):
         if step is None:
             plain = self._as_step(fn)
             step = self._machine.steps[key] = Step(
-                plain.fn, plain.name, plain.need, plain.retry, plain.timeout, plain.total_timeout, is_transaction=True
+                plain.fn,
+                plain.name,
+                plain.need,
+                plain.retry,
+                plain.timeout,
+                plain.total_timeout,
+                undo=plain.undo,
+                on_cancel=plain.on_cancel,
+                is_transaction=True,
             )
         return self._open_step(step, args, kwargs)
-
-    def _check_arguments(self, call: StepCall) -> None:
-        try:
-            call.step.parameters.check(call.args, call.kwargs)
-        except TypeError:
-            self._machine.withdraw(call)
-            raise
 
     def _as_step(self, fn: Callable[..., Any]) -> Step[..., Any]:
         try:
@@ -233,10 +246,18 @@ class ContextCore(ABC):
         return self._open_step(polling_step(step, until=until, every=every, timeout=timeout), args, {})
 
     def _open_child(
-        self, call: Call[Any], excess: tuple[object, ...], run_id: str | None, *, is_spawned: bool
+        self,
+        call: Call[Any],
+        excess: tuple[object, ...],
+        run_id: str | None,
+        *,
+        is_spawned: bool,
+        on_close: OnClose = "request_cancel",
     ) -> ChildCall:
         check_call(call, excess, used="ctx.spawn" if is_spawned else "ctx.call")
-        pending = ChildCall(self._scope, call, run_id, is_spawned=is_spawned)
+        if on_close not in ("request_cancel", "terminate", "abandon"):
+            raise ContextError(f"ctx.spawn(on_close={on_close!r}): expected 'request_cancel', 'terminate' or 'abandon'")
+        pending = ChildCall(self._scope, call, run_id, is_spawned=is_spawned, on_close=on_close)
         self._machine.open(pending)
         if is_spawned:
             self._machine.record_before_end(pending)
@@ -321,6 +342,14 @@ def checked_items(items: Iterable[T]) -> list[T]:
             "ctx.map was given a set, whose order differs from process to process; expected a list: sorted(items)"
         )
     return list(items)
+
+
+def _check_arguments(call: StepCall) -> None:
+    try:
+        call.step.parameters.check(call.args, call.kwargs)
+    except TypeError:
+        call.scope.machine.withdraw(call)
+        raise
 
 
 def _check_duration(duration: timedelta, subject: str) -> None:

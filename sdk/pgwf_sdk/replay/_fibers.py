@@ -11,7 +11,7 @@ from collections import deque
 from contextvars import Context as Variables
 from contextvars import copy_context
 from threading import Lock, Thread, get_ident
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from pgwf_sdk._errors import BranchCancelled, RunCancelled, Suspend, UsageError
 from pgwf_sdk.replay._calls import Settled
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BRANCH_THREADS_MAX", "Branches", "Fiber", "Fibers"]
 
+T = TypeVar("T")
+
 BRANCH_THREADS_MAX: Final = 1_000
 """Branches of one run that may be under way at once in a `def` workflow, as each needs a thread."""
 
@@ -36,7 +38,7 @@ BRANCH_THREADS_MAX: Final = 1_000
 class Fiber:
     """One line of execution: the root or a branch. `ident` is its thread's, 0 while it has none."""
 
-    __slots__ = ("_fibers", "gate", "ident", "interrupt", "is_queued", "scope", "thread")
+    __slots__ = ("_fibers", "gate", "ident", "interrupt", "is_queued", "scope", "shields_count", "thread")
 
     def __init__(self, fibers: Fibers, scope: Scope) -> None:
         self._fibers = fibers
@@ -47,6 +49,18 @@ class Fiber:
         self.gate.acquire()
         self.interrupt: BaseException | None = None
         self.is_queued = False
+        self.shields_count = 0
+
+    @property
+    def is_interrupted(self) -> bool:
+        """True when it is to leave what it waits for."""
+        return self.interrupt is not None and not self.shields_count
+
+    def raise_interrupt(self) -> NoReturn:
+        """Raise what interrupts it, once."""
+        error, self.interrupt = self.interrupt, None
+        assert error is not None
+        raise error
 
     def wake(self, _settled: Settled | None = None) -> None:
         """Let it go on when its turn comes."""
@@ -92,11 +106,11 @@ class Fibers:
                 machine.is_latched = True
             if machine.is_latched:
                 raise Suspend
-            if fiber.interrupt is not None:
-                error, fiber.interrupt = fiber.interrupt, None
-                settled.abandon()
-                raise error
-            if settled.is_done:
+            if fiber.is_interrupted:
+                # What must come to its end is waited for, and the outcome does not matter any more.
+                if settled.is_done or not settled.abandon():
+                    fiber.raise_interrupt()
+            elif settled.is_done:
                 return settled.outcome()
             self._park(fiber)
 
@@ -105,7 +119,7 @@ class Fibers:
         branches.waiter = fiber
         interrupted: BaseException | None = None
         while True:
-            if not self.machine.is_latched and fiber.interrupt is not None:
+            if not self.machine.is_latched and fiber.is_interrupted and fiber.interrupt is not None:
                 error, fiber.interrupt = fiber.interrupt, None
                 interrupted = interrupted or error
                 branches.stop(error)
@@ -119,6 +133,16 @@ class Fibers:
         if interrupted is not None:
             raise interrupted
         return branches.outcome()
+
+    def shield(self, fiber: Fiber, body: Callable[[], T]) -> T:
+        """Return what `body` returns, undisturbed; then raise what was to interrupt it."""
+        fiber.shields_count += 1
+        try:
+            return body()
+        finally:
+            fiber.shields_count -= 1
+            if fiber.is_interrupted and not self.machine.is_latched:
+                fiber.raise_interrupt()
 
     def spawn(self, scope: Scope, body: Callable[[Fiber], None]) -> Fiber:
         """Queue a fiber that will run `body` on a thread of its own."""
@@ -231,8 +255,9 @@ class Branches(Settled):
         if not self._running:
             self._finish()
 
-    def abandon(self) -> None:
+    def abandon(self) -> bool:
         self.stop(BranchCancelled())
+        return True
 
     def stop(self, error: BaseException) -> None:
         """Raise such an error in every branch that runs, and start no further one."""

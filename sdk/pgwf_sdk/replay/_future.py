@@ -25,10 +25,16 @@ class CallFuture(asyncio.Future[Any]):
         if settled.is_done:
             self.wake(settled)
 
+    _is_cancelling = False
+    _cancel_message: Any = None
+
     def wake(self, settled: Settled) -> None:
-        """Become done with the value or the error."""
+        """Become done with the value or the error, or as cancelled if that was only waiting for the end."""
         settled.waiter = None  # Otherwise each would keep the other until the garbage collector looks.
         if self.done():
+            return
+        if self._is_cancelling:
+            super().cancel(self._cancel_message)
             return
         if settled.error is None:
             self.set_result(settled.value)
@@ -38,7 +44,9 @@ class CallFuture(asyncio.Future[Any]):
     def cancel(self, msg: Any = None) -> bool:
         if self.done():
             return False
-        self.settled.abandon()
+        if self.settled.abandon():
+            self._is_cancelling, self._cancel_message = True, msg
+            return True
         return super().cancel(msg)
 
     # The coroutine protocol; `send` and `throw` are what a task calls.

@@ -22,7 +22,7 @@ REFILL_PARTS: Final = 4
 class CallGroup(Settled):
     """One call an item, each in a scope of its own. Those that can change nothing more are abandoned."""
 
-    __slots__ = ("_code", "_items", "_machine", "_make", "_next", "_open", "_path", "_tally", "_width")
+    __slots__ = ("_code", "_is_stopped", "_items", "_machine", "_make", "_next", "_open", "_path", "_tally", "_width")
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class CallGroup(Settled):
         self._code = code
         self._next = 0
         self._open: dict[PendingCall, int] = {}
+        self._is_stopped = False
         if items and not tally.is_over:
             self._fill()
         else:
@@ -63,22 +64,23 @@ class CallGroup(Settled):
         """Take the result of one call and make the next."""
         assert isinstance(settled, PendingCall)
         index = self._open.pop(settled)
-        if settled.error is None:
-            self._tally.succeeded(index, settled.value)
-        else:
-            self._tally.failed(index, settled.error)
-        if self._tally.is_over:
-            self.abandon()
-        else:
-            self._fill()
+        if not self._is_stopped:  # Otherwise it was only waited for.
+            if settled.error is None:
+                self._tally.succeeded(index, settled.value)
+            else:
+                self._tally.failed(index, settled.error)
+            if self._tally.is_over:
+                self.abandon()
+            else:
+                self._fill()
         if not self._open:
             self._finish()
 
-    def abandon(self) -> None:
-        for call in self._open:
-            call.abandon()
-        self._open.clear()
+    def abandon(self) -> bool:
+        self._is_stopped = True
         self._next = len(self._items)
+        self._open = {call: index for call, index in self._open.items() if call.abandon()}
+        return bool(self._open)
 
     def _fill(self) -> None:
         while self._next < len(self._items) and len(self._open) < self._width:

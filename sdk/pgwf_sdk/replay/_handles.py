@@ -29,8 +29,9 @@ class _Watch(Settled):
     def take(self, settled: Settled) -> None:
         self.value, self.error, self.is_done = settled.value, settled.error, True
 
-    def abandon(self) -> None:
+    def abandon(self) -> bool:
         self.waiter = None
+        return False
 
 
 class _Handle:

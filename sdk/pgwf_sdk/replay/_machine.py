@@ -14,10 +14,11 @@ from pgwf_journal import Kind, Phase
 from pgwf_sdk._errors import RunCancelled, UndecodableError
 from pgwf_sdk.replay import _mismatch
 from pgwf_sdk.replay._calls import BranchCall, ChildCall, PatchCall, PendingCall, StepCall
-from pgwf_sdk.replay._commands import Abandon, Blocked, Command, RunInfo
+from pgwf_sdk.replay._commands import Abandon, Blocked, CancelChild, Command, RunInfo
 from pgwf_sdk.replay._group import CallGroup
 from pgwf_sdk.replay._history import History
 from pgwf_sdk.replay._places import line_of_caller
+from pgwf_sdk.replay._plan import Plan
 from pgwf_sdk.replay._scope import Scope
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Machine:
 
     __slots__ = (
         "_abandoned",
+        "_cancelled_children",
         "_must_record",
         "_patches",
         "_scopes",
@@ -58,6 +60,7 @@ class Machine:
         "is_awaited",
         "is_latched",
         "now",
+        "plans",
         "root",
         "run",
         "stands_at",
@@ -77,9 +80,12 @@ class Machine:
         """True once this activation may bring about nothing more: what the code still calls stays without effect."""
         self.history = History(history)
         self.steps: dict[Any, Step[..., Any]] = {}
+        self.plans: list[Plan] = []
+        """What is to be done at the end, in the order in which it was planned."""
         self._scopes: dict[str, Scope] = {}
         self._unsent: list[PendingCall] = []
         self._abandoned: dict[tuple[str, int], PendingCall] = {}
+        self._cancelled_children: list[ChildCall] = []
         self._must_record: list[PendingCall] = []
         self._unrecorded: list[AwakeableCall] = []
         self._patches: dict[str, bool] = {}
@@ -140,6 +146,15 @@ class Machine:
         if call.is_sent or call.opened is not None:
             self._abandoned[call.scope.path, call.ordinal] = call
 
+    def cancel_child(self, call: ChildCall) -> None:
+        """Nobody wants the result of that child any more; it is asked to cancel, and waited for."""
+        self._cancelled_children.append(call)
+
+    def leave(self, call: PendingCall) -> None:
+        """The code is gone: give `call` up, unless it is one that must be recorded."""
+        if call not in self._must_record:
+            self.abandon(call)
+
     def record_before_end(self, call: PendingCall) -> None:
         """The run must not end before the entry of `call` (of a spawned child: of its start) is in the journal."""
         self._must_record.append(call)
@@ -199,7 +214,7 @@ class Machine:
                 continue
             scope = self._scopes.get(entry.scope)
             if scope is None or entry.call > scope.calls:
-                self.blocked = Blocked(_mismatch.call_not_made(self, entry, self._waiting()))
+                self.blocked = Blocked(_mismatch.call_not_made(self, entry, self.open_calls()))
                 return None
             if entry.phase == Phase.OPENED:
                 self._note_opened(scope, entry)
@@ -224,6 +239,8 @@ class Machine:
             return []
         commands: list[Command] = [Abandon(call.id) for call in self._abandoned.values()]
         self._abandoned.clear()
+        commands += [CancelChild(call.id) for call in self._cancelled_children if not call.is_done]
+        self._cancelled_children.clear()
         held_back = self._take_followers() if self._unrecorded else []
         for call in self._unsent:
             if not (call.is_done or call.is_abandoned):
@@ -291,12 +308,13 @@ class Machine:
 
         Negative: so many must end, however they do. Otherwise one that does not complete wakes the run at once.
         """
-        waiters = {call.waiter for call in self._waiting() if isinstance(call, ChildCall)}
+        waiters = {call.waiter for call in self.open_calls() if isinstance(call, ChildCall)}
         needed = [waiter.ends_needed if isinstance(waiter, CallGroup) else 1 for waiter in waiters]
         least = min(map(abs, needed), default=1)
         return -least if needed and max(needed) < 0 else least
 
-    def _waiting(self) -> list[PendingCall]:
+    def open_calls(self) -> list[PendingCall]:
+        """The calls that no entry has resolved yet, in the order of the scopes' first use."""
         return [call for scope in self._scopes.values() for call in scope.open.values()]
 
     def _has_been_further(self) -> bool:

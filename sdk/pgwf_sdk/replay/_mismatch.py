@@ -15,7 +15,7 @@ from pgwf_sdk.replay._report import DOCS, finished, fixes_for
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pgwf_journal import Entry
+    from pgwf_journal import Entry, NewEntry
     from pgwf_sdk.replay._calls import PendingCall
     from pgwf_sdk.replay._machine import Machine
     from pgwf_sdk.replay._places import Line
@@ -115,7 +115,7 @@ def stalled(machine: Machine) -> dict[str, Any]:
     )
 
 
-def cancel_error(run_id: str, entry: Entry) -> RunCancelled:
+def cancel_error(run_id: str, entry: Entry | NewEntry) -> RunCancelled:
     """Return what a cancel request raises in the workflow."""
     try:
         asked = _cancels.decode(entry.payload or b"{}")

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from contextvars import copy_context
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pgwf_sdk import _failure
 from pgwf_sdk._definition import inside_workflow
-from pgwf_sdk._errors import ContextError, RunCancelled, SerialisationError, Suspend
-from pgwf_sdk.replay._commands import Blocked, Cancelled, Command, Completed, Failed, Outcome, RunInfo, Suspended
+from pgwf_sdk._errors import ContextError, RunCancelled, RunContinued, SerialisationError, Suspend
+from pgwf_sdk.replay._commands import (
+    Cancelled,
+    Command,
+    Completed,
+    Continued,
+    Failed,
+    Outcome,
+    RunInfo,
+    Suspended,
+)
 from pgwf_sdk.replay._context import Context
 from pgwf_sdk.replay._fibers import Fibers
 from pgwf_sdk.replay._input import decode_input
 from pgwf_sdk.replay._machine import Machine
+from pgwf_sdk.replay._unwinding import Unwinding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pgwf_journal import Entry
-    from pgwf_sdk._definition import Workflow
+    from pgwf_sdk._definition import Call, Workflow
 
 __all__ = ["SyncActivation"]
 
@@ -31,6 +41,7 @@ class SyncActivation:
         self._workflow = workflow
         self._machine = Machine(workflow, run, history)
         self._is_started = False
+        self._has_ended = False
 
     def run(self, exchange: Callable[[list[Command]], Sequence[Entry]]) -> Outcome:
         """Run the workflow until it ends, cannot go on, or `exchange` gives it up.
@@ -44,7 +55,7 @@ class SyncActivation:
             raise ContextError(f"run {machine.run.run_id}: this activation was run already; make a new one")
         self._is_started = True
         arguments = decode_input(self._workflow, machine)
-        if isinstance(arguments, Blocked):
+        if not isinstance(arguments, tuple):
             return arguments
         args, kwargs = arguments
         fibers = Fibers(machine, exchange)
@@ -61,6 +72,11 @@ class SyncActivation:
         finally:
             fibers.root.ident = 0
         return self._judge(fibers, exchange, value, error)
+
+    @property
+    def is_ending(self) -> bool:
+        """True when the code has returned, and the run ends once all that rides along is recorded."""
+        return self._has_ended
 
     @property
     def wake_after(self) -> int:
@@ -88,15 +104,19 @@ class SyncActivation:
     def _end(
         self, exchange: Callable[[list[Command]], Sequence[Entry]], value: Any, error: BaseException | None
     ) -> Outcome:
-        """The code has returned; the run ends once all that rides along is recorded."""
+        """The code has returned; the run ends once what it planned is done and all that rides along is recorded."""
         machine = self._machine
-        machine.is_latched = True
+        unwinding = Unwinding(machine, error)
+        self._has_ended = True
         while True:
-            commands = machine.end(error)
+            commands = unwinding.go_on()
+            if commands is None:
+                machine.is_latched = True
+                commands = machine.end(unwinding.error)
             if machine.blocked is not None:
                 return machine.blocked
-            if not machine.has_unrecorded:
-                return self._outcome(value, error)
+            if unwinding.is_over and not machine.has_unrecorded:
+                return self._outcome(value, unwinding.error)
             try:
                 machine.feed(exchange(commands))
             except Suspend:
@@ -110,6 +130,8 @@ class SyncActivation:
             except SerialisationError as refused:
                 return Failed(_failure.describe(refused))
             return Completed(payload, encoding)
+        if isinstance(error, RunContinued):
+            return Continued(cast("Call[Any]", error.call), cast("Call[Any]", error.call).encode())
         if cancel is not None and isinstance(error, RunCancelled):
             return Cancelled(_failure.describe(cancel.error))
         return Failed(_failure.describe(error))

@@ -27,9 +27,12 @@ from pgwf_sql.database import (
     uuids,
 )
 
-Disposition = Literal["keep", "park", "hop", "release", "complete", "fail", "cancel", "block"]
+Disposition = Literal["keep", "park", "hop", "release", "complete", "fail", "cancel", "continue", "block"]
 ItemStatus = Literal["ok", "unread", "undecided", "fenced", "conflict", "child_exists", "busy"]
 
+
+_STEERING = frozenset((Kind.CANCEL, Kind.COMPENSATION, Kind.HOP))
+"""Entries that change the run's row as well."""
 
 _PLAIN: frozenset[Disposition] = frozenset({"keep", "complete", "fail", "cancel"})
 
@@ -44,6 +47,7 @@ class ChildStart(NamedTuple):
     build: str | None
     payload: bytes
     encoding: int
+    close: str | None = None
 
 
 class TaskOpening(TypedDict):
@@ -104,6 +108,7 @@ class Item(Struct):
     consumed: list[int] = field(default_factory=list)
     tasks: list[TaskOpening | TaskClosing] = field(default_factory=list)
     attempts: list[AttemptNote] = field(default_factory=list)
+    cancels: list[str] = field(default_factory=list)
 
     @property
     def is_plain(self) -> bool:
@@ -117,7 +122,8 @@ class Item(Struct):
             len(self.entries) == 1
             and self.disposition == "keep"
             and self.is_plain
-            and not (self.children or self.consumed or self.attempts)
+            and not (self.children or self.consumed or self.attempts or self.cancels)
+            and self.entries[0].kind not in _STEERING
         )
 
     @property
@@ -213,6 +219,10 @@ def parameters(
         "tasks": json.dumps([{"item": index, **task} for index, item in enumerate(items, 1) for task in item.tasks]),
         "attempts": json.dumps(
             [{"item": index, **note} for index, item in enumerate(items, 1) for note in item.attempts]
+        ),
+        "child_closes": texts([child.close for item in items for child in item.children]),
+        "cancels": json.dumps(
+            [{"item": index, "key": key} for index, item in enumerate(items, 1) for key in item.cancels]
         ),
         "worker_caps": texts(capabilities),
         "slots": slots,

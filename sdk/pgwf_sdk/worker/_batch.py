@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from pgwf_journal import ENCODING_JSON, Kind, Phase
 from pgwf_sdk import _failure
 from pgwf_sdk._errors import RunConflictError
-from pgwf_sdk.replay import OpenAwakeable, OpenHuman, StartChild
+from pgwf_sdk.replay import CallId, OpenAwakeable, OpenHuman, StartChild
 from pgwf_sdk.worker._advance import AttemptNote, ChildStart, TaskClosing, TaskOpening
 from pgwf_sdk.worker._openings import child_start, task_opening
-from pgwf_sdk.worker._waits import Draft, Resolution, Wait, Waits, opening
+from pgwf_sdk.worker._waits import Draft, Resolution, Wait, Waits, draft, opening
 
 
 @dataclass(slots=True)
@@ -24,9 +24,10 @@ class Batch:
     tasks: list[TaskOpening | TaskClosing] = field(default_factory=list)
     attempts: list[AttemptNote] = field(default_factory=list)
     by_deadline: list[Wait] = field(default_factory=list)
+    cancels: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.drafts or self.consumed or self.attempts or self.tasks)
+        return bool(self.drafts or self.consumed or self.attempts or self.tasks or self.cancels)
 
     def add(self, resolution: Resolution) -> None:
         """Take over what the inbox and the clock resolved."""
@@ -43,6 +44,15 @@ class Batch:
         self.tasks = [task for task in self.tasks if task["key"] != key]
         return is_unopened
 
+    def give_up(self, call: CallId) -> None:
+        """Nobody waits any more for what was opened for `call`: it is closed, a child is asked to cancel."""
+        if call.kind is Kind.HUMAN:
+            self.tasks.append(TaskClosing(key=call.key, close="cancelled"))
+        elif call.kind is Kind.CHILD:
+            self.cancels.append(call.key)
+        elif call.kind is Kind.AWAKEABLE:
+            self.drafts.append(draft(call, Phase.CANCELLED))
+
     def give_back(self, following: "Batch", waits: Waits) -> None:
         """Nothing of this was written: it goes into the next item. What only the clock had decided is decided anew,
         and the entry that ends the run comes with the item that does."""
@@ -54,6 +64,7 @@ class Batch:
         following.tasks[:0] = [task for task in self.tasks if task["key"] not in decided]
         following.consumed[:0] = self.consumed
         following.children[:0] = self.children
+        following.cancels[:0] = self.cancels
         following.attempts[:0] = self.attempts
 
     def open(self, run_id: str, wait: Wait) -> None:

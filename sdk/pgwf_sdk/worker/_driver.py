@@ -4,7 +4,6 @@ At most one item of a run is on its way at a time, because each one names the jo
 code sees a result only after its commit. The run parks when nothing of it can go on in this process.
 """
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -12,7 +11,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from pgwf_journal import ENCODING_JSON as JSON
-from pgwf_journal import Entry, Kind, NewEntry, Phase
+from pgwf_journal import Entry, Kind, Phase
 from pgwf_sdk import _failure
 from pgwf_sdk._telemetry import RunTrace
 from pgwf_sdk.replay import (
@@ -20,10 +19,9 @@ from pgwf_sdk.replay import (
     AwaitSignal,
     Blocked,
     CallId,
-    Cancelled,
+    CancelChild,
     Command,
-    Completed,
-    Failed,
+    Hop,
     OpenAwakeable,
     OpenHuman,
     Outcome,
@@ -32,19 +30,21 @@ from pgwf_sdk.replay import (
     StartChild,
     StartTimer,
     Suspended,
+    cancelled_unbegun,
 )
 from pgwf_sdk.worker._advance import (
     Claim,
     Disposition,
     Item,
     ItemAnswer,
-    TaskClosing,
 )
 from pgwf_sdk.worker._batch import Batch
+from pgwf_sdk.worker._ending import ending_of
 from pgwf_sdk.worker._engine import Engine
+from pgwf_sdk.worker._home import Home
 from pgwf_sdk.worker._port import Handle, Port
 from pgwf_sdk.worker._room import Occupant
-from pgwf_sdk.worker._stepping import Stepping
+from pgwf_sdk.worker._stepping import STEP_KINDS, Stepping
 from pgwf_sdk.worker._steps import StepCommitted, StepRaised, StepReport
 from pgwf_sdk.worker._waits import Draft, Waits, draft
 
@@ -69,6 +69,7 @@ class Driver:
         self._batch = Batch()
         self._in_flight: Batch | None = None
         self._outcome: Outcome | None = None
+        self._home = Home(claim)
         self._leaving: Disposition | None = None
         self._leave_note: str | None = None
         self._leave_delay = timedelta(0)
@@ -86,8 +87,13 @@ class Driver:
     # -- what the worker calls ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Replay the history and go on."""
-        self._engine.start()
+        """Replay the history and go on; a run that is cancelled before it began ends without any of its code."""
+        if len(self.claim.history) == 1 and not self.claim.streak and not self.waits.is_quiet:
+            self._batch.add(self.waits.resolve(self._port.now()))
+        if self.waits.is_cancelled and self._batch.drafts:
+            self._outcome = cancelled_unbegun(self.claim.run_id, self._batch.drafts[0].entry)
+        else:
+            self._engine.start()
         self._pump()
 
     def settled(self, item: Item, answer: ItemAnswer) -> None:
@@ -145,8 +151,8 @@ class Driver:
             return
         if isinstance(report, StepRaised) and self._turn == call.key:
             self._turn = self._in_flight = None  # Its transaction rolled back, with the entry in it.
-        step = self._steps.reported(call, number, report, self._batch, may_retry=not self.waits.is_cancelled)
-        if step is not None and step.step.need is not None and self.claim.current_need != self.claim.need:
+        step = self._steps.reported(call, number, report, self._batch)
+        if step is not None and step.step.need is not None and self._home.is_away:
             # The step is what brought the run here; the rest belongs to its home fleet.
             self.leave("hop")
         self._pump()
@@ -212,13 +218,18 @@ class Driver:
                     self._steps.take(command, self._batch)
             case RecordValue(payload=payload, encoding=encoding):
                 self._batch.drafts.append(draft(command.id, Phase.COMPLETED, payload, encoding))
+            case Hop():
+                self._home.ask(command)
+            case CancelChild(id=call):
+                if self._batch.forget(call.key):  # It was about to be started.
+                    self.waits.close(call.key)
+                    self._batch.drafts.append(draft(call, Phase.CANCELLED))
+                else:
+                    self._batch.cancels.append(call.key)
             case Abandon(id=call):
                 is_unopened = self._batch.forget(call.key)
                 if self.waits.close(call.key) and not is_unopened:
-                    if call.kind is Kind.HUMAN:
-                        self._batch.tasks.append(TaskClosing(key=call.key, close="cancelled"))
-                    elif call.kind is Kind.AWAKEABLE:
-                        self._batch.drafts.append(draft(call, Phase.CANCELLED))
+                    self._batch.give_up(call)
                 if self._turn != call.key:  # One that has its turn is about to be recorded; nobody will look at it.
                     self._steps.drop(call.key)
             case StartTimer() | AwaitSignal() | StartChild() | OpenAwakeable() | OpenHuman():
@@ -243,6 +254,7 @@ class Driver:
         codes = {one.code for one in self._batch.drafts if one.code is not None}
         if not is_quiet:
             codes |= self.waits.silent_codes()
+        codes |= self._home.codes
         numbers = self._port.code_numbers(codes, self._numbered) if codes else _NO_NUMBERS
         if numbers is None:
             self._is_numbering = True
@@ -255,7 +267,7 @@ class Driver:
             one.entry if one.code is None else replace(one.entry, code=numbers[one.code]) for one in self._batch.drafts
         ]
         item.consumed, item.children = self._batch.consumed, self._batch.children
-        item.tasks, item.attempts = self._batch.tasks, self._batch.attempts
+        item.tasks, item.attempts, item.cancels = self._batch.tasks, self._batch.attempts, self._batch.cancels
         item.decides = bool(self._batch.by_deadline) or self._wants_inbox
         self._wants_inbox = False
         self._in_flight, self._batch = self._batch, Batch()
@@ -285,7 +297,10 @@ class Driver:
     def _look_around(self) -> None:
         """Take what the inbox and the clock have for the run."""
         now = self._port.now()
+        was_cancelled = self.waits.is_cancelled
         self._batch.add(self.waits.resolve(now))
+        if self.waits.is_cancelled and not was_cancelled:
+            self._steps.stop_retrying()
         if self._leaving is None:
             self._steps.start_due(now)
         for wait in self.waits.unopened():
@@ -303,10 +318,17 @@ class Driver:
         if self._leaving is not None and is_idle:
             return self._item(
                 self._leaving,
-                need=self.claim.need if self._leaving == "hop" else None,
+                need=self._home.need if self._leaving == "hop" else None,
                 delay=self._leave_delay if self._leaving == "release" else None,
                 note=self._leave_note,
             )
+        if (
+            self._leaving is None
+            and is_idle
+            and not batch.by_deadline
+            and (moved := self._home.move(batch)) is not None
+        ):
+            return self._item(moved, need=self._home.need)
         if not is_idle or any(one.entry.phase is not Phase.OPENED for one in batch.drafts):
             return self._item("keep") if batch or self._wants_inbox else None
         return self._parking_item()
@@ -318,33 +340,23 @@ class Driver:
         until = _earliest(self._steps.next_instant, self.waits.next_instant(), self.waits.earliest_opening())
         delay = self.waits.shortest_opening()
         now = self._port.now()
+        if self._engine.is_ending and self._batch:
+            return self._item("keep")  # Once that is recorded, the run is over.
         linger = self._port.linger
         if (until is not None and until - now < linger) or (delay is not None and delay < linger):
             return self._item("keep") if self._batch else None
         for wait in self.waits.silent():  # Their entries cost no commit here, and tell people what the run waits for.
             self._batch.open(self.claim.run_id, wait)
         # Whatever fleet it is with now, a run that waits goes on at home.
-        return self._item("park", until=until, delay=delay, need=self.claim.need, wake_after=self._engine.wake_after)
+        return self._item("park", until=until, delay=delay, need=self._home.need, wake_after=self._engine.wake_after)
 
     def _last_item(self, outcome: Outcome) -> Item:
-        match outcome:
-            case Blocked(report=report):
-                log.error("run %s is blocked: %s", self.claim.run_id, report.get("text", report))
-                self._batch = Batch()  # The run stays as it was.
-                return self._item("block", note=json.dumps(report, default=str))
-            case Completed(payload=payload, encoding=encoding):
-                disposition: Disposition = "complete"
-                phase = Phase.COMPLETED
-            case Failed(payload=payload):
-                log.warning("run %s failed: %r", self.claim.run_id, _failure.rebuild(payload))
-                disposition, phase, encoding = "fail", Phase.FAILED, JSON
-            case Cancelled(payload=payload):
-                disposition, phase, encoding = "cancel", Phase.CANCELLED, JSON
-            case Suspended():
-                raise AssertionError("a suspended activation says nothing more")
-        entry = NewEntry(0, Kind.RUN, phase, "", self.claim.workflow, 1, payload, encoding)
-        self._batch.drafts.append(Draft(entry))
-        return self._item(disposition)
+        ending = ending_of(self.claim, outcome)
+        if ending.entry is None:
+            self._batch = Batch()  # The run stays as it was.
+        else:
+            self._batch.drafts.append(Draft(ending.entry))
+        return self._item(ending.disposition, need=ending.need, note=ending.note)
 
     def _item(
         self,
@@ -398,10 +410,10 @@ class Driver:
         self.trace.committed(entries)
         for entry in entries:
             if entry.phase is not Phase.OPENED:
-                if entry.kind is Kind.STEP:
+                if entry.kind in STEP_KINDS:
                     self._steps.committed(entry.key)
                 continue
-            if entry.kind is Kind.STEP:
+            if entry.kind in STEP_KINDS:
                 self._steps.opened(entry.key)
             else:
                 self.waits.opened(entry)
@@ -454,5 +466,6 @@ _RELEASED_AS: dict[Disposition, str] = {
     "complete": "completed",
     "fail": "failed",
     "cancel": "cancelled",
+    "continue": "continued",
     "block": "blocked",
 }

@@ -42,6 +42,11 @@ class Engine(Protocol):
     is_busy: bool
 
     @property
+    def is_ending(self) -> bool:
+        """True when the code has returned, and the run ends as soon as all it asked for without waiting is recorded."""
+        ...
+
+    @property
     def wake_after(self) -> int:
         """How many children have to end before the code can go on, if it waits for nothing else."""
         ...
@@ -63,6 +68,10 @@ class AsyncEngine:
         self._activation = activation
         self._listener = listener
         self.is_busy = False
+
+    @property
+    def is_ending(self) -> bool:
+        return self._activation.is_ending
 
     @property
     def wake_after(self) -> int:
@@ -107,6 +116,10 @@ class SyncEngine:
         self._taken_count = 0  # by the workflow's thread
         self._is_over = False
         self.is_busy = False
+
+    @property
+    def is_ending(self) -> bool:
+        return self._activation.is_ending
 
     @property
     def wake_after(self) -> int:
@@ -162,6 +175,7 @@ class NoEngine:
     """Stands in where no code of the run is here to be run."""
 
     is_busy = False
+    is_ending = False
     wake_after = 1
 
     def start(self) -> None:

@@ -33,6 +33,7 @@ def child_start(parent_run_id: str, command: StartChild) -> ChildStart:
         build=workflow.build,
         payload=command.call.encode(),
         encoding=1,
+        close=None if command.on_close == "request_cancel" else command.on_close,
     )
 
 

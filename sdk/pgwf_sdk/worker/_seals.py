@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pgwf_sdk.worker._advance import AttemptNote, Claim, InboxRow, Item, TaskClosing, TaskOpening
     from pgwf_sdk.worker._driver import Driver
 
-_CLEAR_KINDS = frozenset((Kind.ATTRIBUTE, Kind.CANCEL, Kind.PATCH))  # Lists search for attributes.
+_CLEAR_KINDS = frozenset((Kind.ATTRIBUTE, Kind.CANCEL, Kind.PATCH, Kind.HOP))  # Lists search for attributes.
 
 
 def sealed(sealing: Sealing, item: Item) -> Item:

@@ -1,6 +1,7 @@
 """The steps of one activation: which run, which wait for their next attempt, which belong to another fleet."""
 
 import asyncio
+import json
 import logging
 from collections import deque
 from dataclasses import dataclass
@@ -27,6 +28,10 @@ log = logging.getLogger("pgwf_sdk.worker")
 _NONE = timedelta(0)
 
 
+STEP_KINDS = frozenset({Kind.STEP, Kind.COMPENSATION})
+"""The kinds of entries that record a step."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Retry:
     command: RunStep
@@ -45,8 +50,9 @@ class Stepping:
         self._retries: dict[str, _Retry] = {}
         self._hops: dict[str, RunStep] = {}
         self._beginning: dict[str, RunStep] = {}
-        self._begun = {entry.key for entry in claim.history if entry.kind is Kind.STEP and entry.phase is Phase.OPENED}
+        self._begun = {entry.key for entry in claim.history if entry.kind in STEP_KINDS and entry.phase is Phase.OPENED}
         self._noted = dict(claim.attempts)
+        self._last: set[str] = set()
         self._ready: deque[tuple[RunStep, StepReady]] = deque()
 
     @property
@@ -80,7 +86,7 @@ class Stepping:
         key = command.id.key
         if self._is_elsewhere(command):
             self._hops[key] = command
-        elif key in self._begun:
+        elif key in self._begun and (command.step.at_most_once or command.undoes is None):
             interrupted = StepInterruptedError(
                 f"step {command.step.name!r} had begun when its worker died; whether it took effect is unknown",
                 step=command.step.name,
@@ -88,6 +94,10 @@ class Stepping:
             batch.drafts.append(draft(command.id, Phase.FAILED, _failure.describe(interrupted), ENCODING_JSON))
         elif (noted := self._noted.get(key)) is not None and noted.next_at > self._port.now():
             self._retries[key] = _Retry(command, noted.next_at)
+        elif command.undoes is not None and command.opened is None:
+            self._beginning[key] = command
+            undoes = json.dumps({"undoes": command.undoes}).encode()
+            batch.drafts.append(draft(command.id, Phase.OPENED, undoes, ENCODING_JSON))
         elif command.step.at_most_once:
             self._beginning[key] = command
             batch.drafts.append(draft(command.id, Phase.OPENED))
@@ -108,7 +118,7 @@ class Stepping:
             else:
                 self._start(command)
 
-    def reported(self, call: CallId, number: int, report: StepNews, batch: Batch, *, may_retry: bool) -> RunStep | None:
+    def reported(self, call: CallId, number: int, report: StepNews, batch: Batch) -> RunStep | None:
         """An attempt reported. The step, if that ended it; None if it goes on or nobody waits for it any more."""
         attempt = self._running.get(call.key)
         if attempt is None or attempt.number != number:
@@ -120,7 +130,7 @@ class Stepping:
             self._note(call.key, number - 1, timedelta(0), batch, heartbeat=report.details)
             return None
         del self._running[call.key]
-        if isinstance(report, StepRaised) and report.retry_in is not None and may_retry:
+        if isinstance(report, StepRaised) and report.retry_in is not None and call.key not in self._last:
             log.info(
                 "run %s: %s: attempt %d failed, next in %s: %r",
                 self._run_id,
@@ -142,6 +152,10 @@ class Stepping:
         if self._noted.pop(call.key, None) is not None:
             batch.attempts.append(_over(call.key, number))
         return attempt.command
+
+    def stop_retrying(self) -> None:
+        """The run is to cancel: an attempt under way is the last of its step. Later steps are cleanup."""
+        self._last = {*self._running, *self._retries, *self._hops, *self._beginning}
 
     def next_turn(self, batch: Batch) -> "asyncio.Future[Item] | None":
         """The next step in a transaction that waits to record its result; what is to be recorded goes into `batch`."""

@@ -42,9 +42,12 @@ create table if not exists pgwf_sdk.run (
   parent bigint,
   parent_key text,
   root bigint not null,
+  chain bigint,            -- the first run of its chain; NULL: it is the first itself
   successor bigint,
   fork_of bigint,          -- the run whose journal before entry fork_before it began with
   fork_before bigint,
+  close text constraint "close policy" check (close in ('terminate', 'abandon')),  -- when its parent ends; NULL: a cancel request
+  grace_until timestamptz, -- a run that cancels is terminated then
   wake_after int not null default 0,
   note text,
   deadline timestamptz,
@@ -58,6 +61,9 @@ create index if not exists run_workflow on pgwf_sdk.run (workflow, n);          
 -- List, newest first, of one of the statuses that few runs have. Completing a run costs one row version in each index for
 -- it (3 % more log), which a column of an index condition always does.
 create index if not exists run_status on pgwf_sdk.run (status, n) where status <> 'completed';
+
+create index if not exists run_grace on pgwf_sdk.run (grace_until) where grace_until is not null;    -- end_overdue
+create index if not exists run_chain on pgwf_sdk.run (chain, n) where chain is not null;     -- the live end of a chain
 
 -- What came from outside and the run has not consumed: signals, results of children and of people, cancel requests.
 -- kind is a number of pgwf_journal.kind; name is the signal's name, or the key of the waiting call.

@@ -118,6 +118,27 @@ begin
 end
 $$;
 
+-- Effect: a cancel request to those of p_n that still run, have not been asked before and belong to one of p_parents;
+-- returns the runs that are to be woken.  The caller holds their rows and jobs.
+create or replace function pgwf_sdk._ask_to_cancel(p_n bigint[], p_parents bigint[], p_reason text, p_now timestamptz) returns bigint[]
+language plpgsql volatile
+as $$
+declare
+  v_wake bigint[];
+begin
+  select pgwf_sdk._deliver(
+    array_agg(r.n), array_agg(11::smallint), array_agg('parent'::text), array_agg(2::smallint),
+    array_agg(convert_to(jsonb_build_object('by', 'parent', 'reason', p_reason)::text, 'UTF8')), array_agg(1::smallint), p_now)
+  into v_wake
+  from pgwf_sdk.run r
+  where r.n = any (p_n) and r.parent = any (p_parents) and r.finished_at is null
+    and not exists (select from pgwf_sdk.inbox i where i.n = r.n and i.kind = 11)
+    and not exists (select from pgwf_journal.entry e where e.n = r.n and e.kind = 11)
+  having count(*) > 0;
+  return coalesce(v_wake, '{}');
+end
+$$;
+
 -- Effect: the seats of the open tasks of runs.
 create or replace function pgwf_sdk._open_seats(p_n bigint[]) returns bigint[]
 language plpgsql stable

@@ -40,8 +40,8 @@ begin
 end
 $$;
 
--- Effect: ends runs: status, the job to the archive, the result into the parent's inbox, a cancel request to children
--- that still run, open tasks closed, everybody who waits for the result woken.  The terminal entry is in the journal.
+-- Effect: ends runs: status, the job to the archive, the result into the parent's inbox; children that still run are
+-- asked to cancel, terminated or left alone, as the parent said when it started them (run.close); open tasks closed, everybody who waits for the result woken.  The terminal entry is in the journal.
 -- The caller holds the rows of the runs, of their parents and children, and leases and jobs of all of them and p_seats.
 create or replace function pgwf_sdk._finish(
   p_n bigint[], p_statuses text[], p_payloads bytea[], p_encodings smallint[], p_children bigint[], p_seats bigint[],
@@ -53,7 +53,7 @@ declare
   v_wake bigint[] := '{}';
 begin
   update pgwf_sdk.run r
-  set status = a.status, finished_at = p_now, wake_after = 0, note = null
+  set status = a.status, finished_at = p_now, wake_after = 0, note = null, grace_until = null
   from unnest(p_n, p_statuses) a(n, status)
   where r.n = a.n;
   delete from pgwf_sdk.inbox i where i.n = any (p_n);
@@ -68,17 +68,16 @@ begin
     into v_wake
     from unnest(p_n, p_statuses, p_payloads, p_encodings) with ordinality a(n, status, payload, encoding, ord)
     join pgwf_sdk.run r on r.n = a.n
-    join pgwf_sdk.run p on p.n = r.parent and p.finished_at is null;
+    join pgwf_sdk.run p on p.n = r.parent and p.finished_at is null
+    where r.parent_key is not null and a.status <> 'continued';
   end if;
 
   if cardinality(p_children) > 0 then
-    select coalesce(v_wake, '{}') || pgwf_sdk._deliver(
-      array_agg(r.n), array_agg(11::smallint), array_agg('parent'::text), array_agg(2::smallint),
-      array_agg(convert_to(jsonb_build_object('by', 'parent', 'reason', 'the parent run is over')::text, 'UTF8')),
-      array_agg(1::smallint), p_now)
-    into v_wake
+    v_wake := coalesce(v_wake, '{}') || pgwf_sdk._ask_to_cancel(
+      array(select r.n from pgwf_sdk.run r where r.n = any (p_children) and r.close is null), p_n, 'the parent run is over', p_now);
+    perform pgwf_sdk._terminate(r.n, 'parent', 'the parent run is over', p_now)
     from pgwf_sdk.run r
-    where r.n = any (p_children) and r.finished_at is null;
+    where r.n = any (p_children) and r.close = 'terminate' and r.finished_at is null;
   end if;
 
   -- Only a termination comes here with that status, and it comes alone.
@@ -162,7 +161,7 @@ $$;
 create or replace function pgwf_sdk._advance_flaw(
   p_worker_id text, p_lease_seconds double precision, p_dispositions text[], p_delay_seconds double precision[], p_needs text[], p_notes text[],
   p_calls int[], p_kinds smallint[], p_phases smallint[], p_scopes text[], p_names text[], p_occurrences int[], p_encodings smallint[],
-  p_child_keys text[], p_child_workflows text[], p_child_encodings smallint[], p_tasks jsonb, p_attempts jsonb
+  p_child_keys text[], p_child_workflows text[], p_child_encodings smallint[], p_tasks jsonb, p_attempts jsonb, p_child_closes text[], p_cancels jsonb
 ) returns text
 language plpgsql immutable
 as $$
@@ -171,8 +170,8 @@ begin
     when p_worker_id is null then 'worker_id cannot be null'
     when p_lease_seconds is null or not (p_lease_seconds > 0 and p_lease_seconds <= 1e9) then
       format('lease_seconds is %s, expected more than 0 and at most 1e9', coalesce(p_lease_seconds::text, 'NULL'))
-    when not p_dispositions <@ array['keep', 'park', 'hop', 'release', 'complete', 'fail', 'cancel', 'block'] then
-      format('dispositions are %s; expected keep, park, hop, release, complete, fail, cancel or block', left(p_dispositions::text, 200))
+    when not p_dispositions <@ array['keep', 'park', 'hop', 'release', 'complete', 'fail', 'cancel', 'continue', 'block'] then
+      format('dispositions are %s; expected keep, park, hop, release, complete, fail, cancel, continue or block', left(p_dispositions::text, 200))
     when not (1e9 >= all (p_delay_seconds) and -1e9 <= all (p_delay_seconds)) then 'delay_seconds are beyond 1e9'
     when exists (select from unnest(p_needs) d(need) where octet_length(d.need) > 512) then 'a need must have at most 512 bytes'
     when 'block' = any (p_dispositions) and exists (
@@ -189,7 +188,14 @@ begin
     then 'children have no key, a workflow that has not 1 to 512 bytes, or an encoding that there is not'
     when p_tasks <> '[]' and not pgwf_sdk._are_tasks(p_tasks) then 'tasks are not an array of objects as the worker writes them'
     when p_attempts <> '[]' and not pgwf_sdk._are_attempts(p_attempts) then 'attempts are not an array of objects as the worker writes them'
-    when p_tasks is null or p_attempts is null then 'tasks and attempts cannot be null'
+    when p_tasks is null or p_attempts is null or p_cancels is null then 'tasks, attempts and cancels cannot be null'
+    when p_cancels <> '[]' and not pgwf_sdk._are_cancels(p_cancels) then 'cancels are not an array of objects with item and key'
+    when exists (select from unnest(p_child_closes) c(close) where c.close not in ('terminate', 'abandon')) then
+      'child_closes are others than terminate, abandon and NULL'
+    when exists (
+      select from unnest(p_dispositions, p_notes) c(disposition, note)
+      where c.disposition = 'continue' and not pgwf_sdk._is_jsonb(coalesce(c.note, '{}')))
+    then 'the note of a run that continues is not JSON'
   end;
 end
 $$;
@@ -223,6 +229,18 @@ exception when data_exception then
 end
 $$;
 
+-- Effect: whether advance can read these calls whose children are to be cancelled.
+create or replace function pgwf_sdk._are_cancels(p_cancels jsonb) returns boolean
+language plpgsql immutable
+as $$
+begin
+  return coalesce((
+    select bool_and(c.item is not null and c.key is not null) from jsonb_to_recordset(p_cancels) c(item int, key text)), false);
+exception when data_exception then
+  return false;
+end
+$$;
+
 -- Effect: whether advance can read these notes about failed attempts.
 create or replace function pgwf_sdk._are_attempts(p_attempts jsonb) returns boolean
 language plpgsql immutable
@@ -245,6 +263,8 @@ $$;
 --   hop       given back at once with need p_needs
 --   release   given back for p_delay_seconds (NULL: at once) with a note why; needs no p_expected_seqs without entries
 --   complete, fail, cancel    the run ends; its last entry is the terminal one
+--   continue  the run ends and goes on as the next of its chain (34_chain.sql), with need p_needs and, in p_notes as JSON,
+--             workflow and build; its last entry holds the input
 --   block     parked for ever with the report p_notes (JSON), until somebody resumes it
 -- The arrays from p_until to p_lapsed may be shorter than p_n: NULL, 0 or false goes for the items that come after.
 -- Then leases up to p_slots further runs. p_position: next_position of this connection's last call that asked for work,
@@ -277,6 +297,7 @@ create or replace function pgwf_sdk.advance(
   p_child_inputs bytea[] default '{}', p_child_encodings smallint[] default '{}',
   p_consumed_items int[] default '{}', p_consumed_ids bigint[] default '{}',
   p_tasks jsonb default '[]', p_attempts jsonb default '[]',
+  p_child_closes text[] default '{}', p_cancels jsonb default '[]',
   p_worker_caps text[] default '{}', p_slots int default 0, p_lease_seconds double precision default 15, p_position bigint[] default null,
   p_busy_ok boolean default false
 ) returns table (
@@ -317,7 +338,8 @@ begin
   end if;
   v_flaw := pgwf_sdk._advance_flaw(
     p_worker_id, p_lease_seconds, p_dispositions, p_delay_seconds, p_needs, p_notes, p_entry_calls, p_entry_kinds, p_entry_phases,
-    p_entry_scopes, p_entry_names, p_entry_occurrences, p_entry_encodings, p_child_keys, p_child_workflows, p_child_encodings, p_tasks, p_attempts);
+    p_entry_scopes, p_entry_names, p_entry_occurrences, p_entry_encodings, p_child_keys, p_child_workflows, p_child_encodings, p_tasks, p_attempts,
+    p_child_closes, p_cancels);
   if v_flaw is not null then
     raise exception using errcode = 'WS004', message = 'advance: ' || v_flaw;
   end if;
@@ -332,7 +354,8 @@ begin
       p_worker_id, v_now, v_n, p_lease_ids, p_expected_seqs, p_dispositions, p_until, p_delay_seconds, p_needs, p_inbox_seen, p_wake_after,
       p_decides, p_notes, p_lapsed, p_entry_items, p_entry_calls, p_entry_kinds, p_entry_phases, p_entry_scopes, p_entry_names,
       p_entry_occurrences, p_entry_payloads, p_entry_encodings, p_entry_codes, p_child_items, p_child_keys, p_child_run_ids,
-      p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_consumed_items, p_consumed_ids, p_tasks, p_attempts);
+      p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_consumed_items, p_consumed_ids, p_tasks, p_attempts,
+      p_child_closes, p_cancels);
     return query
     select a.ord::int, a.n, case when a.ord = any (v_busy) then 'busy' else a.status end, v_now, null::text, null::text, null::text, null::text, null::text, null::bigint, null::text, null::timestamptz,
       null::uuid, null::bigint, null::int, null::bigint, null::int[], null::smallint[], null::smallint[], null::text[], null::text[],

@@ -51,6 +51,62 @@ begin
 end
 $$;
 
+-- Effect: the journal of these runs has grown, so what their workers died of is over.  The caller holds the jobs.
+create or replace function pgwf_sdk._end_streaks(p_n bigint[], p_lapsed boolean[], p_entry_items int[]) returns void
+language plpgsql volatile
+as $$
+begin
+  update pgwf.job j set streak = 0
+  from unnest(p_n, p_lapsed) with ordinality a(n, lapsed, ord)
+  where a.lapsed and j.n = a.n and a.ord = any (p_entry_items) and j.streak > 0;
+end
+$$;
+
+-- Effect: a payload as JSON; NULL where it is none.
+create or replace function pgwf_sdk._said(p_payload bytea) returns jsonb
+language plpgsql immutable
+as $$
+begin
+  return convert_from(p_payload, 'UTF8')::jsonb;
+exception when data_exception or program_limit_exceeded then
+  return null;
+end
+$$;
+
+-- Effect: how long a cancel request lets the run clean up: what it says if that is a number of seconds, else 5 minutes.
+create or replace function pgwf_sdk._grace_seconds(p_request jsonb) returns double precision
+language sql immutable
+as $$
+  select case when jsonb_typeof(p_request -> 'grace_seconds') = 'number'
+    then least(greatest((p_request ->> 'grace_seconds')::numeric, 0), 1e9)::double precision else 300 end
+$$;
+
+-- Effect: what entries say about the run as a whole.  p_n: as in _append.  The caller holds the rows of these runs.
+--   a hop (15) changes its home need
+--   a cancel request (11) gives it the grace period that the request names, 5 minutes by default, to clean up
+--   a compensation (12) ends that period: what must be undone takes as long as it takes
+create or replace function pgwf_sdk._steer(p_n bigint[], p_now timestamptz, p_items int[], p_kinds smallint[], p_payloads bytea[]) returns void
+language plpgsql volatile
+as $$
+begin
+  update pgwf_sdk.run r
+  set need = coalesce(pgwf_sdk._said(e.payload) #>> '{}', r.need)
+  from unnest(p_items, p_kinds, p_payloads) e(item, kind, payload)
+  where e.kind = 15 and r.n = p_n[e.item];
+
+  update pgwf_sdk.run r
+  set grace_until = p_now + make_interval(secs => pgwf_sdk._grace_seconds(pgwf_sdk._said(e.payload)))
+  from unnest(p_items, p_kinds, p_payloads) e(item, kind, payload)
+  where e.kind = 11 and r.n = p_n[e.item]
+    and not exists (select from pgwf_journal.entry x where x.n = r.n and x.kind = 12);
+
+  update pgwf_sdk.run r
+  set grace_until = null
+  from unnest(p_items, p_kinds) e(item, kind)
+  where e.kind = 12 and r.n = p_n[e.item] and r.grace_until is not null;
+end
+$$;
+
 -- Effect: opens tasks whose seats were submitted as jobs p_seats (one an element of p_tasks that opens, in order).
 create or replace function pgwf_sdk._open_tasks(p_n bigint[], p_tasks jsonb, p_seats bigint[], p_now timestamptz) returns void
 language plpgsql volatile
@@ -99,7 +155,7 @@ begin
   with task as (
     select t.item, t.key, t.close from jsonb_to_recordset(p_tasks) t(item int, key text, close text)
   ), item as (
-    select a.ord::int as ord, a.n, a.lapsed, a.disposition in ('complete', 'fail', 'cancel') as ends,
+    select a.ord::int as ord, a.n, a.lapsed, a.disposition in ('complete', 'fail', 'cancel', 'continue') as ends,
       a.disposition <> 'keep' or a.decides or a.ord = any (p_child_items) or a.ord in (select t.item from task t) as moves
     from unnest(p_n, p_dispositions, p_decides, p_lapsed) with ordinality a(n, disposition, decides, lapsed, ord)
   ), relative as (
@@ -151,6 +207,82 @@ begin
 end
 $$;
 
+-- Effect: what is to become of each item of advance, by the statuses of its answer.  p_lease_nos is NULL where the lease is not the
+-- caller's; p_closers are items that close tasks; p_new_items and p_new_ok tell whose new jobs were taken in.
+create or replace function pgwf_sdk._admitted(
+  p_n bigint[], p_lease_nos bigint[], p_expected_seqs bigint[], p_dispositions text[], p_inbox_seen bigint[], p_wake_after int[],
+  p_decides boolean[], p_closers int[], p_new_items int[], p_new_ok boolean[], p_entry_items int[]
+) returns text[]
+language plpgsql stable
+as $$
+begin
+  return (
+    select array_agg(
+      case
+        when p_lease_nos[a.ord] is null then 'fenced'
+        when a.place > 1
+          or coalesce(coalesce(h.seq, 0) <> a.expected_seq, a.disposition <> 'release' or a.ord = any (p_entry_items)) then 'conflict'
+        when (a.decides or a.ord = any (p_closers)) and exists (select from pgwf_sdk.inbox i where i.n = a.n and i.id > coalesce(a.seen, 0)) then 'undecided'
+        when false = any (p_new_ok) and exists (
+          select from unnest(p_new_items, p_new_ok) s(item, ok) where s.item = a.ord and not s.ok) then 'child_exists'
+        when a.disposition = 'park' and pgwf_sdk._unread(a.n, a.seen, a.wake_after) then 'unread'
+        else 'ok'
+      end order by a.ord)
+    from (
+      select i.*, row_number() over (partition by i.n order by i.ord) as place
+      from unnest(p_n, p_expected_seqs, p_dispositions, p_inbox_seen, p_wake_after, p_decides) with ordinality
+        i(n, expected_seq, disposition, seen, wake_after, decides, ord)
+    ) a
+    left join lateral (
+      select e.seq from pgwf_journal.entry e where e.n = a.n order by e.seq desc limit 1
+    ) h on true
+  );
+end
+$$;
+
+-- Effect: the rows of the runs that items of advance are about to change: those that move or ask for something, and of
+-- those that end the parents, the children that still run and the seats of open tasks; children that are given up.
+-- Locks: run rows, in n order but for children that went on as other runs, or are given up.
+create or replace function pgwf_sdk._lock_families(
+  p_n bigint[], p_dispositions text[], p_decides boolean[], p_asking int[], p_cancels jsonb,
+  out moving bigint[], out parents bigint[], out children bigint[], out cancels bigint[], out seats bigint[]
+)
+language plpgsql volatile
+as $$
+declare
+  v_ending bigint[];
+begin
+  parents := '{}';
+  children := '{}';
+  cancels := '{}';
+  seats := '{}';
+  select coalesce(array_agg(a.n), '{}'), coalesce(array_agg(a.n) filter (where a.disposition in ('complete', 'fail', 'cancel', 'continue')), '{}')
+  into moving, v_ending
+  from unnest(p_n, p_dispositions, p_decides) with ordinality a(n, disposition, decides, ord)
+  where a.disposition <> 'keep' or a.decides or a.ord = any (p_asking);
+  if cardinality(v_ending) > 0 then
+    select coalesce(array_agg(distinct r.parent) filter (where r.parent is not null), '{}') into parents
+    from pgwf_sdk.run r where r.n = any (v_ending);
+    children := array(select r.n from pgwf_sdk.run r where r.parent = any (v_ending) and r.finished_at is null);
+    seats := pgwf_sdk._open_seats(v_ending);
+  end if;
+  perform pgwf_sdk._lock_runs(moving || parents || children);
+  if cardinality(children) > 0 then
+    -- A child may have gone on as another run before its row was ours; from now on none can: it takes its parent's row.
+    children := children || array(
+      select r.n from pgwf_sdk.run r where r.parent = any (v_ending) and r.finished_at is null and not r.n = any (children));
+    perform pgwf_sdk._lock_runs(children);
+  end if;
+  if p_cancels <> '[]' then
+    cancels := array(
+      select r.n
+      from jsonb_to_recordset(p_cancels) a(item int, key text)
+      join pgwf_sdk.run r on r.parent = p_n[a.item] and r.parent_key = a.key and r.finished_at is null);
+    perform pgwf_sdk._lock_runs(cancels);
+  end if;
+end
+$$;
+
 -- Effect: advance's items; a status each, and the ids of children that are taken.  Locks in order: names (children and seats are submitted first; those
 -- of an item that then is refused are withdrawn), run rows, leases, jobs.
 create or replace function pgwf_sdk._settle(
@@ -161,23 +293,27 @@ create or replace function pgwf_sdk._settle(
   p_entry_names text[], p_entry_occurrences int[], p_entry_payloads bytea[], p_entry_encodings smallint[], p_entry_codes int[],
   p_child_items int[], p_child_keys text[], p_child_run_ids text[], p_child_workflows text[], p_child_needs text[], p_child_builds text[],
   p_child_inputs bytea[], p_child_encodings smallint[], p_consumed_items int[], p_consumed_ids bigint[], p_tasks jsonb, p_attempts jsonb,
+  p_child_closes text[], p_cancels jsonb,
   out statuses text[], out taken text[]
 )
 language plpgsql volatile
 as $$
 declare
-  v_new_items int[] := '{}';      -- item of each submitted job: children first, then seats
+  v_new_items int[] := '{}';      -- item of each submitted job: children first, then seats, then successors
   v_new_n bigint[] := '{}';
   v_new_ok boolean[] := '{}';
   v_children_count int := cardinality(p_child_items);
   v_closers int[] := '{}';        -- items that close tasks: a decision that came first wins
   v_asking int[] := '{}';         -- items that start children, open or close tasks
+  v_steering int[] := '{}';       -- items with entries that change the run's row
   v_moving bigint[] := '{}';
-  v_ending bigint[] := '{}';
   v_parents bigint[] := '{}';
   v_children bigint[] := '{}';
+  v_cancels bigint[] := '{}';     -- children whose parents give them up
   v_seats bigint[] := '{}';       -- of runs that end
   v_closing bigint[] := '{}';     -- of tasks that a run closes
+  v_continuing int[];             -- items that go on as another run, and these runs
+  v_successors bigint[];
   v_lease_nos bigint[];
   v_written bigint[];             -- the item's number, or NULL where nothing is written
   v_jobs bigint[];
@@ -198,18 +334,21 @@ begin
     v_closers := array(select a.item from jsonb_to_recordset(p_tasks) a(item int, close text) where a.close is not null);
   end if;
 
+  if 'continue' = any (p_dispositions) then
+    select coalesce(array_agg(s.item), '{}'), coalesce(array_agg(s.n), '{}') into v_continuing, v_successors
+    from pgwf_sdk._submit_successors(p_worker_id, p_now, p_n, p_dispositions, p_needs) s;
+    v_new_items := v_new_items || v_continuing;
+    v_new_n := v_new_n || v_successors;
+    v_new_ok := v_new_ok || array_fill(true, array[cardinality(v_successors)]);
+  end if;
+  if p_entry_kinds && '{11,12,15}' or p_cancels <> '[]' then
+    v_steering := array(select e.item from unnest(p_entry_items, p_entry_kinds) e(item, kind) where e.kind in (11, 12, 15));
+    v_asking := v_asking || v_steering || array(select a.item from jsonb_to_recordset(p_cancels) a(item int));
+  end if;
+
   if not ('keep' = all (p_dispositions)) or true = any (p_decides) or cardinality(v_asking) > 0 then
-    select array_agg(a.n), coalesce(array_agg(a.n) filter (where a.disposition in ('complete', 'fail', 'cancel')), '{}')
-    into v_moving, v_ending
-    from unnest(p_n, p_dispositions, p_decides) with ordinality a(n, disposition, decides, ord)
-    where a.disposition <> 'keep' or a.decides or a.ord = any (v_asking);
-    if cardinality(v_ending) > 0 then
-      select coalesce(array_agg(distinct r.parent) filter (where r.parent is not null), '{}') into v_parents
-      from pgwf_sdk.run r where r.n = any (v_ending);
-      v_children := array(select r.n from pgwf_sdk.run r where r.parent = any (v_ending) and r.finished_at is null);
-      v_seats := pgwf_sdk._open_seats(v_ending);
-    end if;
-    perform pgwf_sdk._lock_runs(v_moving || v_parents || v_children);
+    select f.moving, f.parents, f.children, f.cancels, f.seats into v_moving, v_parents, v_children, v_cancels, v_seats
+    from pgwf_sdk._lock_families(p_n, p_dispositions, p_decides, v_asking, p_cancels) f;
   end if;
 
   select array_agg(l.lease_no order by a.ord)
@@ -223,33 +362,15 @@ begin
     for no key update
   ) l on l.n = a.n and l.lease_id = a.lease_id;
 
-  v_jobs := v_moving || v_parents || v_children || v_seats || v_closing
+  v_jobs := v_moving || v_parents || v_children || v_cancels || v_seats || v_closing
     || case when true = any (p_lapsed) then array(select a.n from unnest(p_n, p_lapsed) a(n, lapsed) where a.lapsed) end;
   if cardinality(v_jobs) > 0 then
     perform pgwf._lock_jobs(v_jobs, '{}');
   end if;
 
   -- In a statement of its own: its snapshot is younger than the locks, so heads and inboxes are final for this call.
-  select array_agg(
-      case
-        when v_lease_nos[a.ord] is null then 'fenced'
-        when a.place > 1
-          or coalesce(coalesce(h.seq, 0) <> a.expected_seq, a.disposition <> 'release' or a.ord = any (p_entry_items)) then 'conflict'
-        when (a.decides or a.ord = any (v_closers)) and exists (select from pgwf_sdk.inbox i where i.n = a.n and i.id > coalesce(a.seen, 0)) then 'undecided'
-        when false = any (v_new_ok) and exists (
-          select from unnest(v_new_items, v_new_ok) s(item, ok) where s.item = a.ord and not s.ok) then 'child_exists'
-        when a.disposition = 'park' and pgwf_sdk._unread(a.n, a.seen, a.wake_after) then 'unread'
-        else 'ok'
-      end order by a.ord)
-  into statuses
-  from (
-    select i.*, row_number() over (partition by i.n order by i.ord) as place
-    from unnest(p_n, p_expected_seqs, p_dispositions, p_inbox_seen, p_wake_after, p_decides) with ordinality
-      i(n, expected_seq, disposition, seen, wake_after, decides, ord)
-  ) a
-  left join lateral (
-    select e.seq from pgwf_journal.entry e where e.n = a.n order by e.seq desc limit 1
-  ) h on true;
+  statuses := pgwf_sdk._admitted(p_n, v_lease_nos, p_expected_seqs, p_dispositions, p_inbox_seen, p_wake_after, p_decides, v_closers,
+    v_new_items, v_new_ok, p_entry_items);
 
   v_written := p_n;
   if not ('ok' = all (statuses)) then
@@ -273,11 +394,13 @@ begin
     where v_written[e.item] is not null;
     perform pgwf_sdk._project(v_written, p_now, p_entry_items, p_entry_kinds, p_entry_phases, p_entry_scopes, p_entry_names,
       p_entry_occurrences, p_entry_payloads, p_entry_encodings) where p_entry_kinds && array[5, 10]::smallint[];
-    if true = any (p_lapsed) then
-      update pgwf.job j set streak = 0
-      from unnest(v_written, p_lapsed) with ordinality a(n, lapsed, ord)
-      where a.lapsed and j.n = a.n and a.ord = any (p_entry_items) and j.streak > 0;
-    end if;
+    perform pgwf_sdk._end_streaks(v_written, p_lapsed, p_entry_items) where true = any (p_lapsed);
+  end if;
+  if cardinality(v_steering) > 0 then
+    perform pgwf_sdk._steer(v_written, p_now, p_entry_items, p_entry_kinds, p_entry_payloads);
+  end if;
+  if cardinality(v_cancels) > 0 then
+    perform pgwf._wake_jobs(pgwf_sdk._ask_to_cancel(v_cancels, v_written, 'its parent waits for it no longer', p_now), p_now);
   end if;
   if cardinality(p_consumed_ids) > 0 then
     delete from pgwf_sdk.inbox i
@@ -287,7 +410,7 @@ begin
   perform pgwf_sdk._note_attempts(v_written, p_attempts, p_now) where p_attempts <> '[]';
   if v_children_count > 0 then
     perform pgwf_sdk._create_children(v_written, v_new_n[:v_children_count], p_child_items, p_child_keys, p_child_run_ids,
-      p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_worker_id, p_now);
+      p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_child_closes, p_worker_id, p_now);
   end if;
   if p_tasks <> '[]' then
     perform pgwf_sdk._open_tasks(v_written, p_tasks, v_new_n[v_children_count + 1:], p_now);
@@ -300,6 +423,13 @@ begin
     perform pgwf_sdk._dispose(p_worker_id, p_now, p_n, statuses, p_dispositions, p_until, p_delay_seconds, p_needs, p_inbox_seen,
       p_wake_after, p_notes, p_entry_items, p_entry_kinds, p_entry_phases, p_entry_payloads, p_entry_encodings,
       v_children || v_new_n, v_seats || v_new_n);
+  end if;
+  if 'continue' = any (p_dispositions) then
+    perform pgwf_sdk._continue(array_agg(p_n[s.item]), array_agg(s.n), array_agg(p_needs[s.item]), array_agg(p_notes[s.item]),
+      v_seats, p_worker_id, p_now)
+    from unnest(v_continuing, v_successors) s(item, n)
+    where statuses[s.item] = 'ok'
+    having count(*) > 0;
   end if;
 end
 $$;

@@ -63,7 +63,7 @@ $$;
 -- Effect: runs for the children of items that are written; p_children are their jobs, in the order of p_items.
 create or replace function pgwf_sdk._create_children(
   p_n bigint[], p_children bigint[], p_items int[], p_keys text[], p_run_ids text[], p_workflows text[], p_needs text[], p_builds text[],
-  p_inputs bytea[], p_encodings smallint[], p_worker_id text, p_now timestamptz
+  p_inputs bytea[], p_encodings smallint[], p_closes text[], p_worker_id text, p_now timestamptz
 ) returns void
 language sql volatile
 as $$
@@ -75,7 +75,12 @@ as $$
   from unnest(p_children, p_items, p_keys, p_run_ids, p_workflows, p_needs, p_builds, p_inputs, p_encodings) with ordinality
     c(child, item, key, run_id, workflow, need, build, input, encoding, ord)
   join pgwf_sdk.run p on p.n = p_n[c.item]
-  having count(*) > 0
+  having count(*) > 0;
+
+  update pgwf_sdk.run r
+  set close = c.close
+  from unnest(p_children, p_items, p_closes) c(child, item, close)
+  where c.close is not null and r.n = c.child and p_n[c.item] is not null
 $$;
 
 -- Effect: whether a run that wants to park has reason not to: something other than a child's result arrived after p_seen,

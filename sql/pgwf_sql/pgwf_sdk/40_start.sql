@@ -133,9 +133,11 @@ as $$
 $$;
 
 -- Effect: where a run stands, and its result when it is over: the value of a completed run, the error envelope of a
--- failed or cancelled one (bytes and encoding of its last entry).  Errors: WS002.
+-- failed or cancelled one (bytes and encoding of its last entry).  A run that went on as another one: that one;
+-- addressed_n is the run with exactly that id.
+-- Errors: WS002.
 create or replace function pgwf_sdk.run_result(p_run_id text)
-returns table (n bigint, run_id text, status text, payload bytea, encoding int, finished_at timestamptz)
+returns table (n bigint, run_id text, status text, payload bytea, encoding int, finished_at timestamptz, addressed_n bigint)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -144,10 +146,11 @@ set jit = off
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-  v_n bigint := pgwf_sdk._number(p_run_id);
+  v_addressed_n bigint := pgwf_sdk._number(p_run_id);
+  v_n bigint := pgwf_sdk._live(v_addressed_n);
 begin
   return query
-  select r.n, r.run_id, r.status, e.payload, coalesce(e.encoding, 0)::int, r.finished_at
+  select r.n, r.run_id, r.status, e.payload, coalesce(e.encoding, 0)::int, r.finished_at, v_addressed_n
   from pgwf_sdk.runs r
   left join lateral (
     select x.payload, x.encoding from pgwf_journal.entry x where x.n = v_n and r.finished_at is not null order by x.seq desc limit 1

@@ -1,5 +1,5 @@
--- Effect: a row into a run's inbox and the run woken.  The caller says whether a run that is over is an error.
--- p_now: when it arrives, read by a caller that holds the run row.
+-- Effect: a row into the inbox of the live end of a run's chain, and that run woken.  The caller says whether a run that
+-- is over is an error.  p_now: when it arrives, read by a caller that holds the run row.
 -- Locks: the run row, then its job.  Returns false when the run is over.
 create or replace function pgwf_sdk._send(
   p_n bigint, p_kind smallint, p_name text, p_phase smallint, p_payload bytea, p_encoding smallint, p_now timestamptz default null
@@ -7,14 +7,14 @@ create or replace function pgwf_sdk._send(
 language plpgsql volatile
 as $$
 declare
+  v_n bigint := pgwf_sdk._lock_live(p_n);
   v_wake bigint[];
 begin
-  perform pgwf_sdk._lock_runs(array[p_n]);
-  if exists (select from pgwf_sdk.run r where r.n = p_n and r.finished_at is not null) then
+  if exists (select from pgwf_sdk.run r where r.n = v_n and r.finished_at is not null) then
     return false;
   end if;
   -- The time is taken under the lock, so a decision between this and a deadline reads it in the order it happened.
-  v_wake := pgwf_sdk._deliver(array[p_n], array[p_kind], array[p_name], array[p_phase], array[p_payload], array[p_encoding],
+  v_wake := pgwf_sdk._deliver(array[v_n], array[p_kind], array[p_name], array[p_phase], array[p_payload], array[p_encoding],
     coalesce(p_now, pgwf_sdk._now()));
   if cardinality(v_wake) > 0 and cardinality(pgwf._lock_jobs(v_wake, '{}')) > 0 then
     perform pgwf._wake_jobs(v_wake, pgwf_sdk._now());
@@ -52,7 +52,9 @@ begin
         p_name, p_run_id, coalesce(p_encoding::text, 'NULL'));
   end if;
   if p_dedup_id is not null then
-    insert into pgwf_sdk.dedup (n, dedup_id) values (v_n, p_dedup_id) on conflict do nothing;
+    insert into pgwf_sdk.dedup (n, dedup_id)
+    select coalesce(r.chain, r.n), p_dedup_id from pgwf_sdk.run r where r.n = v_n
+    on conflict do nothing;
     if not found then
       return false;
     end if;
@@ -60,7 +62,7 @@ begin
   if not pgwf_sdk._send(v_n, 4::smallint, p_name, 2::smallint, p_payload, p_encoding::smallint) then
     raise exception using
       errcode = 'WS003',
-      message = format('signal %L to run %s: the run is over (%s)', p_name, p_run_id, (select r.status from pgwf_sdk.run r where r.n = v_n));
+      message = format('signal %L to run %s: the run is over (%s)', p_name, p_run_id, (select r.status from pgwf_sdk.run r where r.n = pgwf_sdk._live(v_n)));
   end if;
   return true;
 end
@@ -107,10 +109,13 @@ as $$
     p_signal, convert_to(p_payload::text, 'UTF8'), 1, p_dedup_id, p_attributes => p_attributes) s
 $$;
 
--- Effect: asks a run to cancel. The run's code sees it at its next point of waiting and may clean up before it ends.
+-- Effect: asks a run to cancel. The run's code sees it at its next point of waiting and may clean up before it ends; it
+-- is terminated if that takes longer than p_grace_seconds (NULL: 5 minutes) from when it saw it. Compensations take their time.
 -- Returns requested, already_requested, or the final status of a run that is over.
--- Locks: the run row, then its job.  Errors: WS002.  Wake-ups: the run's.
-create or replace function pgwf_sdk.cancel_run(p_run_id text, p_by text, p_reason text default null) returns text
+-- Locks: the run row, then its job.  Errors: WS002, WS004.  Wake-ups: the run's.
+create or replace function pgwf_sdk.cancel_run(
+  p_run_id text, p_by text, p_reason text default null, p_grace_seconds double precision default null
+) returns text
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -119,15 +124,20 @@ set jit = off
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-  v_n bigint := pgwf_sdk._number(p_run_id);
+  v_n bigint := pgwf_sdk._lock_live(pgwf_sdk._number(p_run_id));
 begin
-  perform pgwf_sdk._lock_runs(array[v_n]);
+  if not p_grace_seconds between 0 and 1e9 then
+    raise exception using
+      errcode = 'WS004', message = format('cancel run %s: grace_seconds is %s, expected 0 to 1e9', p_run_id, p_grace_seconds);
+  end if;
   if exists (select from pgwf_sdk.inbox i where i.n = v_n and i.kind = 11)
     or exists (select from pgwf_journal.entry e where e.n = v_n and e.kind = 11) then
     return coalesce((select r.status from pgwf_sdk.run r where r.n = v_n and r.finished_at is not null), 'already_requested');
   end if;
   if pgwf_sdk._send(v_n, 11::smallint, coalesce(p_by, 'unknown'), 2::smallint,
-    convert_to(jsonb_build_object('by', p_by, 'reason', p_reason)::text, 'UTF8'), 1::smallint) then
+    convert_to((jsonb_build_object('by', p_by, 'reason', p_reason) || case
+      when p_grace_seconds is null then '{}' else jsonb_build_object('grace_seconds', p_grace_seconds) end)::text, 'UTF8'),
+    1::smallint) then
     return 'requested';
   end if;
   return (select r.status from pgwf_sdk.run r where r.n = v_n);

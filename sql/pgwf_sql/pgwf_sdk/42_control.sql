@@ -42,13 +42,60 @@ declare
   v_n bigint := pgwf_sdk._number(p_run_id);
   v_status text;
 begin
-  perform pgwf_sdk._lock_runs(v_n || array(select r.parent from pgwf_sdk.run r where r.n = v_n and r.parent is not null));
+  loop
+    v_n := pgwf_sdk._live(v_n);
+    perform pgwf_sdk._lock_runs(v_n || array(select r.parent from pgwf_sdk.run r where r.n = v_n and r.parent is not null));
+    exit when exists (select from pgwf_sdk.run r where r.n = v_n and r.successor is null);
+  end loop;
   select r.status into v_status from pgwf_sdk.run r where r.n = v_n and r.finished_at is not null;
   if v_status is not null then
     return v_status;
   end if;
   perform pgwf_sdk._terminate(v_n, p_by, p_reason, pgwf_sdk._now());
   return 'terminated';
+end
+$$;
+
+-- Effect: terminates runs whose cleanup after a cancel request has taken longer than its grace period; how many.
+-- Locks: as terminate_run, one run after the other; runs that somebody else has locked are left for the next time.
+create or replace function pgwf_sdk.end_overdue(p_worker_id text, p_limit int default 100) returns int
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+  v_run record;
+  v_count int := 0;
+begin
+  for v_run in
+    select r.n, r.parent, r.grace_until from pgwf_sdk.run r where r.grace_until <= pgwf_sdk._now() order by r.grace_until limit p_limit
+  loop
+    continue when v_run.parent is not null and not exists (
+      select from pgwf_sdk.run r where r.n = v_run.parent for no key update skip locked);
+    continue when not exists (
+      select from pgwf_sdk.run r where r.n = v_run.n and r.grace_until is not null for no key update skip locked);
+    perform pgwf_sdk._terminate(v_run.n, p_worker_id, format('its cleanup was not done by %s, when the grace period was over', v_run.grace_until),
+      pgwf_sdk._now());
+    v_count := v_count + 1;
+  end loop;
+  return v_count;
+end
+$$;
+
+-- Effect: when the next grace period ends; NULL: there is none.
+create or replace function pgwf_sdk.next_overdue() returns timestamptz
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+  return (select min(r.grace_until) from pgwf_sdk.run r where r.grace_until is not null);
 end
 $$;
 
@@ -63,10 +110,9 @@ set jit = off
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-  v_n bigint := pgwf_sdk._number(p_run_id);
+  v_n bigint := pgwf_sdk._lock_live(pgwf_sdk._number(p_run_id));
   v_status text;
 begin
-  perform pgwf_sdk._lock_runs(array[v_n]);
   update pgwf_sdk.run r set status = 'paused', note = 'paused by ' || coalesce(p_by, 'unknown')
   where r.n = v_n and r.finished_at is null and r.status is null;
   perform pgwf._lock_jobs(array[v_n], '{}');
@@ -102,9 +148,8 @@ set jit = off
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-  v_n bigint := pgwf_sdk._number(p_run_id);
+  v_n bigint := pgwf_sdk._lock_live(pgwf_sdk._number(p_run_id));
 begin
-  perform pgwf_sdk._lock_runs(array[v_n]);
   update pgwf_sdk.run r set status = null, note = null where r.n = v_n and r.status in ('paused', 'blocked');
   if not found then
     return (select r.status from pgwf_sdk.runs r where r.n = v_n);
@@ -119,9 +164,10 @@ begin
 end
 $$;
 
--- Effect: a run that failed, was cancelled or terminated goes on as a new run <id>~2, ~3 … (the first of these ids that is
--- free): it takes over the journal up to the entry that failed or cancelled it, without calls that were not finished by
--- then, and tries again from there.  The old run is left as it is and points to its successor, which a second call returns.
+-- Effect: a run that failed, was cancelled or terminated goes on as the next run of its chain: that takes over the journal
+-- up to the entry that failed or cancelled it, without calls that were not finished by then, and tries again from there.
+-- The old run is left as it is and points to its successor. A chain whose live end is another run than p_run_id and goes
+-- on, or completed, was retried before: that end is returned.
 -- Locks: the run row, then the new id.  Errors: WS002, WS005.  Wake-ups: workers that sleep on the run's home need.
 create or replace function pgwf_sdk.retry_run(p_run_id text, p_by text) returns table (n bigint, run_id text)
 language plpgsql volatile
@@ -133,43 +179,33 @@ set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_old pgwf_sdk.run;
-  v_n bigint := pgwf_sdk._number(p_run_id);
+  v_n bigint := pgwf_sdk._lock_live(pgwf_sdk._number(p_run_id));
+  v_now timestamptz := pgwf_sdk._now();
   v_new bigint;
-  v_new_id text;
-  v_base text := regexp_replace(p_run_id, '~[0-9]{1,6}$', '');
-  v_turn int := coalesce(substring(p_run_id from '~([0-9]{1,6})$')::int, 1);
 begin
-  perform pgwf_sdk._lock_runs(array[v_n]);
   select * into v_old from pgwf_sdk.run r where r.n = v_n;
-  if v_old.successor is not null then
-    return query select r.n, r.run_id from pgwf_sdk.run r where r.n = v_old.successor;
-    return;
-  end if;
   if v_old.status is null or v_old.status not in ('failed', 'cancelled', 'terminated') then
+    if v_old.run_id <> p_run_id then
+      return query select v_old.n, v_old.run_id;
+      return;
+    end if;
     raise exception using
       errcode = 'WS005',
       message = format('run %s cannot be retried: it is %s, expected failed, cancelled or terminated', p_run_id,
         (select r.status from pgwf_sdk.runs r where r.n = v_n));
   end if;
 
-  loop
-    v_turn := v_turn + 1;
-    v_new_id := v_base || '~' || v_turn;
-    continue when exists (select from pgwf.name m where m.job_id = v_new_id)
-      or exists (select from pgwf_journal.journal j where j.journal_id = v_new_id);
-    select s.n into v_new
-    from pgwf_sdk.start_run(v_new_id, v_old.workflow, v_old.need,
-      (select e.payload from pgwf_journal.entry e where e.n = v_n and e.seq = 1),
-      (select e.encoding from pgwf_journal.entry e where e.n = v_n and e.seq = 1),
-      coalesce((select a.priority from pgwf.archive a where a.n = v_n), 3), null, v_old.deadline, v_old.build, v_old.trace, p_by) s
-    where s.created;
-    exit when found;
-  end loop;
-  update pgwf_sdk.run r set seed = v_old.seed where r.n = v_new;
+  v_new := pgwf_sdk._submit_next(v_n, v_old.need, p_by, v_now);
+  perform pgwf_sdk._create_runs(array[v_new], array[j.job_id], array[v_old.workflow], array[v_old.need], array[e.payload], array[e.encoding],
+    array[v_old.deadline], array[v_old.build], array[v_old.trace], array[null::bigint], array[null::text], p_by, v_now)
+  from pgwf.job j
+  cross join pgwf_journal.entry e
+  where j.n = v_new and e.n = v_n and e.seq = 1;
+  update pgwf_sdk.run r set seed = v_old.seed, chain = coalesce(v_old.chain, v_n) where r.n = v_new;
   update pgwf_sdk.run r set successor = v_new where r.n = v_n;
   perform pgwf_sdk._copy_journal(v_n, v_new, pgwf_sdk._retry_from(v_n));
   perform pgwf_sdk._copy_attributes(v_n, v_new);
-  return query select v_new, v_new_id;
+  return query select r.n, r.run_id from pgwf_sdk.run r where r.n = v_new;
 end
 $$;
 
@@ -182,7 +218,7 @@ as $$
   with entries as (
     select e.seq, e.kind, e.phase, case when e.encoding in (1, 2) and e.phase in (3, 4) then convert_from(e.payload, 'UTF8') end as error
     from pgwf_journal.entry e
-    where e.n = p_n
+    where e.n = p_n and e.kind <> 12
   ), failures as (
     -- The end of what its error looks like in the run's own, as JSON, there perhaps behind the name of its class.
     select e.seq, coalesce(
@@ -194,6 +230,14 @@ as $$
   )
   select least(
     (select min(e.seq) from entries e where e.kind = 11),
+    (
+      -- From the first step on that was undone: what came later built on it.
+      select min(d.seq)
+      from pgwf_journal.entry u
+      join pgwf_journal.entry d on d.n = u.n and d.kind = 2
+        and pgwf_journal.entry_key(d.scope, d.kind, d.name, d.occurrence) = pgwf_sdk._said(u.payload) ->> 'undoes'
+      where u.n = p_n and u.kind = 12 and u.phase = 1
+    ),
     coalesce(
       (
         select max(f.seq)
@@ -209,7 +253,7 @@ as $$
 $$;
 
 -- Effect: the entries of one journal before p_before into another that has its first entry only, without the calls that
--- were not finished by then, numbered anew.
+-- were not finished by then and what was done after the code had left, numbered anew.
 create or replace function pgwf_sdk._copy_journal(p_from bigint, p_to bigint, p_before bigint) returns void
 language sql volatile
 as $$
@@ -219,7 +263,7 @@ as $$
   from (
     select x.*, bool_or(x.phase between 2 and 5) over (partition by x.scope, x.call) as is_finished
     from pgwf_journal.entry x
-    where x.n = p_from and x.seq > 1 and x.seq < p_before and x.kind not in (1, 11)
+    where x.n = p_from and x.seq > 1 and x.seq < p_before and x.kind not in (1, 11, 12)
   ) e
   where e.is_finished
 $$;

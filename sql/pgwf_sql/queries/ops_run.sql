@@ -24,4 +24,16 @@ select
   r.attributes
 from pgwf_sdk.run b
 cross join lateral (select v.* from pgwf_sdk.runs v where v.n = b.n offset 0) r
-where b.n = (select m.n from pgwf.name m where m.job_id = %(run_id)s)
+where b.n = (
+  select coalesce(
+    (
+      select x.n
+      from pgwf_sdk.run x
+      where x.chain = coalesce(o.chain, o.n) and %(is_chain)s::boolean
+      order by x.chain desc, x.n desc
+      limit 1
+    ),
+    o.n)
+  from pgwf.name m
+  join pgwf_sdk.run o on o.n = m.n
+  where m.job_id = %(run_id)s)

@@ -35,6 +35,8 @@ from pgwf_sdk.advance(
   p_consumed_ids => %(consumed_ids)s::bigint[],
   p_tasks => %(tasks)s::jsonb,
   p_attempts => %(attempts)s::jsonb,
+  p_child_closes => %(child_closes)s::text[],
+  p_cancels => %(cancels)s::jsonb,
   p_worker_caps => %(worker_caps)s::text[],
   p_slots => %(slots)s::int,
   p_lease_seconds => %(lease_seconds)s::double precision,

@@ -7,4 +7,7 @@ select
     p_slots_used => %(slots_used)s::int
   ) as is_draining,
   pgwf.sweep(p_worker_id => %(worker_id)s::text) as moved,
-  extract(epoch from pgwf.next_wakeup(%(capabilities)s::text[]) - pgwf._now())::double precision as due_seconds
+  pgwf_sdk.end_overdue(p_worker_id => %(worker_id)s::text) as ended,
+  extract(epoch from least(
+    pgwf.next_wakeup(%(capabilities)s::text[]),
+    pgwf_sdk.next_overdue()) - pgwf._now())::double precision as due_seconds

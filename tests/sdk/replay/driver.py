@@ -24,10 +24,13 @@ from pgwf_sdk.replay import (
     AsyncActivation,
     AwaitSignal,
     CallId,
+    CancelChild,
     Cancelled,
     Command,
     Completed,
+    Continued,
     Failed,
+    Hop,
     OpenAwakeable,
     OpenHuman,
     Outcome,
@@ -139,12 +142,16 @@ class Driver:
 
     def _take(self, command: Command) -> None:
         place = (command.id.scope, command.id.call)
+        if isinstance(command, CancelChild):
+            if self._open.pop(place, None) is not None:
+                self._record(command.id, Phase.CANCELLED)
+            return
         if isinstance(command, Abandon):
             gone = self._open.pop(place, None)
             if gone is not None and not isinstance(gone, RunStep):
                 self._record(command.id, Phase.CANCELLED)
             return
-        if not isinstance(command, RunStep | RecordValue) and command.opened is None:
+        if not isinstance(command, RunStep | RecordValue | Hop) and command.opened is None:
             self._record(command.id, Phase.OPENED)
         self._open[place] = command
         if isinstance(command, RecordValue):
@@ -213,6 +220,8 @@ class Driver:
                 return Phase.COMPLETED, payload, encoding
             case StartChild(call=call):
                 return self._child(call)
+            case Hop(need=need):
+                return Phase.COMPLETED, msgspec.json.encode(need), 1
             case AwaitSignal(signal=name):
                 return self._guarded(lambda: _encoded(self.signals[name].pop(0)))
             case OpenAwakeable(id=call):
@@ -245,6 +254,8 @@ class Driver:
                 return Phase.COMPLETED, payload, encoding
             case Failed(payload):
                 return Phase.FAILED, payload, 1
+            case Continued(call=following):
+                return self._child(following)
             case Cancelled(payload):
                 return Phase.CANCELLED, payload, 1
             case outcome:

@@ -58,6 +58,34 @@ class Child:
 
 
 @dataclass(frozen=True)
+class Book:
+    """A step with an undo."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Finish:
+    """A step that comes to its end although its run is cancelled."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Exit:
+    """Plan a step for the end of the run."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Shield:
+    """A part that is not told of a cancellation."""
+
+    body: Program
+
+
+@dataclass(frozen=True)
 class Guard:
     """Go on after a failure inside."""
 
@@ -104,7 +132,10 @@ class Tasks:
     bodies: tuple[Program, ...]
 
 
-Op: TypeAlias = Do | Sleep | Receive | Draw | Record | Child | Guard | Fork | MapSteps | MapBody | Race | Limit | Tasks
+Op: TypeAlias = (
+    Do | Sleep | Receive | Draw | Record | Child | Book | Finish | Exit | Shield | Guard | Fork | MapSteps | MapBody
+    | Race | Limit | Tasks
+)  # fmt: skip
 Program: TypeAlias = tuple[Op, ...]
 
 
@@ -113,6 +144,16 @@ def work(number: int) -> int:
     if number < 0:
         raise ValueError(number)
     return number * 10
+
+
+@step
+def take_back(result: int) -> None:
+    if result == 0:
+        raise ValueError(result)
+
+
+book = work.options(name="book", undo=take_back)
+finish = work.options(name="finish", on_cancel="finish")
 
 
 @workflow
@@ -141,6 +182,14 @@ def run(ctx: Context, program: Program) -> list[Any]:
                 trace.append(ctx.side_effect(lambda: number))
             case Child(number):
                 trace.append(ctx.call(doubled(number)))
+            case Book(number):
+                trace.append(ctx.step(book, number))
+            case Finish(number):
+                trace.append(ctx.step(finish, number))
+            case Exit(number):
+                ctx.on_exit(work, number)
+            case Shield(body):
+                trace.append(ctx.shield(lambda c, body=body: run(c, body)))  # type: ignore[misc]
             case Guard(body):
                 try:
                     trace.append(run(ctx, body))
@@ -177,6 +226,14 @@ async def arun(ctx: AsyncContext, program: Program) -> list[Any]:
                 trace.append(await ctx.side_effect(lambda: number))
             case Child(number):
                 trace.append(await ctx.call(doubled(number)))
+            case Book(number):
+                trace.append(await ctx.step(book, number))
+            case Finish(number):
+                trace.append(await ctx.step(finish, number))
+            case Exit(number):
+                ctx.on_exit(work, number)
+            case Shield(body):
+                trace.append(await ctx.shield(lambda c, body=body: arun(c, body)))  # type: ignore[misc]
             case Guard(body):
                 try:
                     trace.append(await arun(ctx, body))
@@ -225,7 +282,7 @@ def _named(op: Op, names: Iterator[str]) -> Op:
     match op:
         case Receive():
             return replace(op, name=next(names))
-        case Guard(body) | MapBody(_, body) | Limit(_, body):
+        case Guard(body) | Shield(body) | MapBody(_, body) | Limit(_, body):
             return replace(op, body=named(body, names))
         case Fork(bodies) | Race(bodies) | Tasks(bodies):
             return replace(op, bodies=tuple(named(body, names) for body in bodies))
@@ -240,7 +297,7 @@ def signals_of(program: Program) -> dict[str, list[Any]]:
         match op:
             case Receive(_, comes, name):
                 sent[name] = [len(name)] * SIGNALS_SENT if comes else []
-            case Guard(body) | MapBody(_, body) | Limit(_, body):
+            case Guard(body) | Shield(body) | MapBody(_, body) | Limit(_, body):
                 sent |= signals_of(body)
             case Fork(bodies) | Race(bodies) | Tasks(bodies):
                 for body in bodies:
@@ -262,6 +319,9 @@ def programs(*, with_asyncio: bool = False, failures_escape: bool = True) -> Sea
         st.builds(Draw),
         st.builds(Record, numbers),
         st.builds(Child, numbers),
+        st.builds(Book, numbers),
+        st.builds(Finish, numbers),
+        st.builds(Exit, numbers),
         st.builds(MapSteps, st.lists(numbers, max_size=4).map(tuple), widths),
     ]
     failing: SearchStrategy[Op] = st.builds(Do, st.integers(-3, -1))
@@ -276,6 +336,7 @@ def programs(*, with_asyncio: bool = False, failures_escape: bool = True) -> Sea
         nested: list[SearchStrategy[Op]] = [
             caught,
             st.builds(Guard, inner),
+            st.builds(Shield, inner),
             st.builds(Fork, bodies),
             st.builds(MapBody, st.integers(0, 3), inner, widths),
         ]

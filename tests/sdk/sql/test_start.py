@@ -229,11 +229,11 @@ def test_result_tells_the_status_of_a_run_that_goes_on_and_the_value_or_error_of
 def test_run_result_gives_the_bytes_of_the_last_entry_once_the_run_is_over(db: Conn, clock: Clock, hand: Hand) -> None:
     n, _, _ = start(db)
     statement = query("sdk_run_result").encode()
-    assert db.execute(statement, {"run_id": "order-1"}).fetchall() == [(n, "order-1", "ready", None, 0, None)]
+    assert db.execute(statement, {"run_id": "order-1"}).fetchall() == [(n, "order-1", "ready", None, 0, None, n)]
     hand.say(hand.take().end("complete", b"42"))
 
     assert db.execute(statement, {"run_id": "order-1"}).fetchall() == [
-        (n, "order-1", "completed", b"42", 1, clock.START)
+        (n, "order-1", "completed", b"42", 1, clock.START, n)
     ]
 
 

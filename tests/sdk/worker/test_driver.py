@@ -29,6 +29,7 @@ FIRST = Entry(1, 0, Kind.RUN, Phase.OPENED, "", "asking", 1, b'{"args":[],"kwarg
 class StillEngine:
     """Code that does nothing by itself."""
 
+    is_ending = False
     wake_after = 1
 
     def __init__(self) -> None:
