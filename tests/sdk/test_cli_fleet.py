@@ -177,6 +177,18 @@ def test_needs_are_paused_limited_and_shown_so(pgwf: Pgwf, db: Conn) -> None:
     assert [row["need"] for row in pgwf("needs", "-o", "json").json] == ["gpu"]
 
 
+def test_a_run_that_waits_for_a_limit_says_so(pgwf: Pgwf, db: Conn) -> None:
+    db.execute("select pgwf.worker_heartbeat('w-1', '{gpu}')")
+    start(db, "order-1", need="gpu")
+    start(db, "order-2", need="gpu")
+
+    pgwf("needs", "limit", "gpu", "--rate", "0.5")
+    assert "1 other run of the same need may be taken first, of which 0.5 a second" in pgwf("why", "order-2").out
+    pgwf("needs", "limit", "gpu", "--active", "0")
+
+    assert "it is limited to 0 at once, and 0 are with workers" in pgwf("why", "order-1").out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

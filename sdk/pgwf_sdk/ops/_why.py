@@ -28,6 +28,9 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     live_workers: int
     last_worker_seen_at: datetime | None
     is_need_paused: bool
+    max_active: int | None
+    rate: float | None
+    active: int
     ready_with_same_need: int
 
 
@@ -107,8 +110,14 @@ def _ready(situation: Situation) -> str:
     verb = "offers" if around.live_workers == 1 else "offer"
     ahead = around.ready_with_same_need
     queue = f"{count_words(ahead, 'other run')} of the same need" if ahead < COUNT_MAX else "1000+ other runs"
+    if around.max_active is not None and around.active >= around.max_active:
+        return (
+            f"It is ready; {workers} {verb} {need!r}, but it is limited to {around.max_active} at once, and"
+            f" {around.active} are with workers: it waits for one to end, or for `pgwf needs limit {need} …`."
+        )
     if ahead:
-        return f"It is ready; {workers} {verb} {need!r}, and {queue} may be taken first."
+        paced = f", of which {around.rate:g} a second are handed out" if around.rate is not None else ""
+        return f"It is ready; {workers} {verb} {need!r}, and {queue} may be taken first{paced}."
     return f"It is ready; {workers} {verb} {need!r}, so it should be taken within seconds."
 
 

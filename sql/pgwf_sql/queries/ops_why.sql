@@ -10,6 +10,9 @@ select
       and w.heartbeat_at > pgwf._now() - make_interval(secs => %(live_seconds)s))::int as live_workers,
   (select max(w.heartbeat_at) from pgwf.worker w where j.need = any (w.capabilities)) as last_worker_seen_at,
   coalesce((select s.paused from pgwf.need_setting s where s.need = j.need), false) as is_need_paused,
+  (select s.max_active from pgwf.need_setting s where s.need = j.need) as max_active,
+  (select s.rate from pgwf.need_setting s where s.need = j.need) as rate,
+  (select count(*) from pgwf.lease l where l.need = j.need and l.capped)::int as active,
   (select count(*) from (
     select from pgwf.ready q
     where q.need = j.need and q.priority <= j.priority and q.ready_at <= pgwf._now() and q.n <> b.n
