@@ -248,7 +248,7 @@ def keep_calling(caller: Caller) -> None:
             with psycopg.connect(caller.dsn, autocommit=True, application_name=APPLICATION) as conn:
                 try:
                     caller.call(conn)
-                except psycopg.OperationalError:
+                except (psycopg.OperationalError, psycopg.Rollback):
                     if not conn.closed:
                         raise
                     caller.heard["killed"] += 1
