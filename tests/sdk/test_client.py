@@ -470,4 +470,4 @@ def signatures(kind: type) -> dict[str, str]:
 def test_each_sqlstate_the_schema_lists_has_a_class_and_no_other() -> None:
     listed = {line.split()[1] for line in script().splitlines() if line.startswith("--   WS")}
 
-    assert set(ERROR_BY_SQLSTATE) == listed
+    assert {code for code in ERROR_BY_SQLSTATE if code.startswith("WS")} == listed

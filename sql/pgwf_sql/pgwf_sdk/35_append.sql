@@ -32,5 +32,9 @@ begin
   select p_n, p_expected_seq + 1, p_call, p_kind, p_phase, p_scope, p_name, p_occurrence, p_payload, p_encoding, now_at, v_lease_no, p_code
   where p_expected_seq = coalesce((select e.seq from pgwf_journal.entry e where e.n = p_n order by e.seq desc limit 1), 0);
   status := case when found then 'ok' else 'conflict' end;
+  if p_kind in (5, 10) and status = 'ok' then
+    perform pgwf_sdk._project(array[p_n], now_at, array[1], array[p_kind], array[p_phase], array[p_scope], array[p_name],
+      array[p_occurrence], array[p_payload], array[p_encoding]);
+  end if;
 end
 $$;

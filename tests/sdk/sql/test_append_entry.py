@@ -8,6 +8,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from pgwf_journal import Kind, NewEntry, Phase
 from pgwf_sdk.worker._advance import entry_parameters
 from pgwf_sql import query
 from tests.sdk.sql.hand import Hand, Item, entry, journal, rows, start, value
@@ -51,6 +52,22 @@ def test_it_writes_what_advance_would_write(db: Conn, hand: Hand) -> None:
     first, second = rows(db, f"select {COLUMNS} from pgwf_journal.entry where seq > 1 order by seq")
     assert [*second] == [2, *first[1:5], 2, *first[6:]]
     assert value(db, "select pgwf_journal._head(n) from pgwf_sdk.run") == 3
+
+
+def test_attributes_and_promises_can_be_looked_for_as_after_advance(db: Conn, hand: Hand) -> None:
+    start(db)
+    held = hand.take()
+    stage = NewEntry(1, Kind.ATTRIBUTE, Phase.COMPLETED, "", "stage", 1, b'"paid"', 1)
+    promise = NewEntry(2, Kind.AWAKEABLE, Phase.OPENED, "", "paid", 1, b'{"token_hash":"00ff"}', 1)
+
+    assert say(db, held.item("keep", stage)) == "ok"
+    assert say(db, held.item("keep", stage)) == "conflict"
+    assert say(db, held.item("keep", promise, expected_seq=held.head + 1)) == "ok"
+
+    assert rows(db, "select name, value from pgwf_sdk.attribute") == [("stage", "paid")]
+    assert rows(db, "select token_hash, key, state from pgwf_sdk.awakeable") == [
+        (b"\x00\xff", "/awakeable:paid#1", "open")
+    ]
 
 
 def test_it_is_refused_where_advance_refuses(db: Conn, hand: Hand) -> None:
