@@ -74,7 +74,6 @@ def test_an_idle_worker_costs_less_than_a_statement_a_second_however_many_runs_s
         worker.stop()
         thread.join(30)
         assert calls.total() / elapsed_seconds < 1, f"{dict(calls)} in {elapsed_seconds:.1f} s"
-        db.execute("select pgwf_sdk.terminate_run(r.run_id, 'test') from pgwf_sdk.runs r")
 
 
 def test_runs_that_are_due_together_wake_together_in_few_calls(logged_server: LoggedServer) -> None:
