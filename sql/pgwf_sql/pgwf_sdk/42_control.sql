@@ -58,6 +58,7 @@ $$;
 
 -- Effect: terminates runs whose cleanup after a cancel request has taken longer than its grace period; how many.
 -- Locks: as terminate_run, one run after the other; runs that somebody else has locked are left for the next time.
+-- Errors: none of its own.  Wake-ups: parents and children.
 create or replace function pgwf_sdk.end_overdue(p_worker_id text, p_limit int default 100) returns int
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -71,7 +72,7 @@ declare
   v_count int := 0;
 begin
   for v_run in
-    select r.n, r.parent, r.grace_until from pgwf_sdk.run r where r.grace_until <= pgwf_sdk._now() order by r.grace_until limit p_limit
+    select r.n, r.parent, r.grace_until from pgwf_sdk.run r where r.grace_until <= pgwf_sdk._now() order by r.grace_until limit greatest(coalesce(p_limit, 0), 0)
   loop
     continue when v_run.parent is not null and not exists (
       select from pgwf_sdk.run r where r.n = v_run.parent for no key update skip locked);
@@ -85,7 +86,7 @@ begin
 end
 $$;
 
--- Effect: when the next grace period ends; NULL: there is none.
+-- Effect: when the next grace period ends; NULL: there is none.  Errors: none.
 create or replace function pgwf_sdk.next_overdue() returns timestamptz
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
