@@ -11,6 +11,7 @@ import platform
 import signal
 import sys
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,8 +72,8 @@ def main(arguments: Sequence[str]) -> int:
         try:
             rounds = options.rounds or plan.rounds
             # One by one, because a cell's databases are there only until the next is asked for.
-            found = cells(server, subjects, plan, only, left_out)
-            measured.extend(measure(cell, rounds=rounds, probe=probe) for cell in found)
+            with closing(cells(server, subjects, plan, only, left_out)) as found:
+                measured.extend(measure(cell, rounds=rounds, probe=probe) for cell in found)
         finally:
             for path in write(result, options.out):
                 print(path)

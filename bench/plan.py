@@ -15,7 +15,7 @@ from bench.replay_cells import replaying
 from bench.snapshot_cells import held_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from bench.engines._engine import EngineSystem
     from bench.rounds import Cell
@@ -72,7 +72,7 @@ BACKLOGS = (0, 10_000)
 COST_RUNS = 200
 
 
-def cells(server: Server, subjects: Subjects, plan: Plan, only: Sequence[str], left_out: list[str]) -> Iterator[Cell]:
+def cells(server: Server, subjects: Subjects, plan: Plan, only: Sequence[str], left_out: list[str]) -> Generator[Cell]:
     """All cells of the plan, or those whose group has one of the words `only` in its name.
 
     What there is no time for any more goes to `left_out`.
