@@ -204,18 +204,24 @@ class Environment:
         return self.record(run).entries
 
     def crash_everywhere(
-        self, story: Call[Any] | Callable[[Environment], object], /, *, now: datetime | None = None
+        self,
+        story: Call[Any] | Callable[[Environment], object],
+        /,
+        *,
+        now: datetime | None = None,
+        cuts_max: int | None = None,
     ) -> CrashReport:
         """Play a story once undisturbed, then once for each append in it with the worker killed before that append,
         and once with it killed after. Another takes over each time; values and journals must be those of the first.
 
         A story is a workflow's call, or a function that starts runs, sends what they wait for and returns a value. Each
-        time it begins in an environment without runs, at one instant, with the mocks that were set up.
+        time it begins in an environment without runs, at one instant, with the mocks that were set up. Of a long story
+        at most `cuts_max` cuts are tried, spread evenly over it.
         CrashDifferenceError: what came out differs, and how.
         """
         if callable(story):
-            return explore(self, story, now)
-        return explore(self, lambda environment: environment.run(story), now)
+            return explore(self, story, now, cuts_max)
+        return explore(self, lambda environment: environment.run(story), now, cuts_max)
 
     # -- within ---------------------------------------------------------------------------------------------------
 

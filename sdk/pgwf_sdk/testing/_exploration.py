@@ -23,15 +23,17 @@ Scopes: TypeAlias = dict[str, list[tuple[int, str, str, str]]]
 """What each scope did, in the order of its calls: number, key, phase, and the payload in words."""
 
 
-def explore(environment: Environment, story: Callable[[Environment], object], now: datetime | None) -> CrashReport:
-    """Play `story` with every cut there is; see Environment.crash_everywhere."""
+def explore(
+    environment: Environment, story: Callable[[Environment], object], now: datetime | None, cuts_max: int | None
+) -> CrashReport:
+    """Play `story` with every cut there is, or with so many of them; see Environment.crash_everywhere."""
     environment.reset_story(now, Appends())
     begun_at = environment.now()
     appends = environment.reset_story(begun_at, Appends())
     value = story(environment)
     journals = _journals(environment)
     cuts: list[Cut] = []
-    for cut in _cuts(appends.count):
+    for cut in _spread(list(_cuts(appends.count)), cuts_max):
         disturbed = environment.reset_story(begun_at, Appends(cut))
         try:
             found = story(environment)
@@ -53,6 +55,13 @@ def _cuts(append_count: int) -> Iterator[Cut]:
     for append in range(1, append_count + 1):
         for side in sides:
             yield Cut(append, side)
+
+
+def _spread(cuts: list[Cut], cuts_max: int | None) -> list[Cut]:
+    """So many of the cuts, the first and the last among them."""
+    if cuts_max is None or len(cuts) <= cuts_max:
+        return cuts
+    return [cuts[round(index * (len(cuts) - 1) / max(cuts_max - 1, 1))] for index in range(cuts_max)]
 
 
 def _journals(environment: Environment) -> dict[str, Scopes]:

@@ -66,6 +66,7 @@ def test_an_async_workflow_ends_alike_wherever_its_worker_is_killed(env: Environ
     report = env.crash_everywhere(story)
 
     assert len(report.cuts) == 2 * report.append_count > 6
+    assert len(env.crash_everywhere(story, cuts_max=3).cuts) == 3
 
 
 def test_a_step_that_does_not_bear_repetition_is_found(env: Environment) -> None:
