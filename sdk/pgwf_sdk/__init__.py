@@ -72,7 +72,7 @@ if TYPE_CHECKING:
         ToleratedFailures,
         Vote,
     )
-    from pgwf_sdk.worker import Worker
+    from pgwf_sdk.worker import JournalLimits, Worker
 
 __all__ = [
     "AllSettled",
@@ -104,6 +104,7 @@ __all__ = [
     "DeterminismWarning",
     "ForkPrice",
     "InvalidArgumentError",
+    "JournalLimits",
     "MinSuccessful",
     "NonRetryable",
     "OperatorError",

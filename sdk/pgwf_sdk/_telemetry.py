@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from opentelemetry import metrics, trace
@@ -239,6 +239,10 @@ class RunTrace:
             elif self._tracer is not None and entry.phase.is_resolving and entry.kind in _SPAN_VERBS:
                 self._resolved(entry)
 
+    def journal_grew_long(self, limit: Literal["warn", "max"]) -> None:
+        """Count that the run's journal reached a limit of its length."""
+        self._metrics.journal_long.add(1, {"workflow": self._workflow, "limit": limit})
+
     def released(self, status: str) -> None:
         """Emit the activation: the lease was given back, ended or lost. Only the first call counts.
 
@@ -380,6 +384,9 @@ class _Metrics:
         self.run_duration = meter.create_histogram("pgwf.run.duration", "s", "From a run's start to its end")
         self.step_duration = meter.create_histogram("pgwf.step.duration", "s", "One attempt of a step")
         self.activation_duration = meter.create_histogram("pgwf.activation.duration", "s", "One lease of a run")
+        self.journal_long = meter.create_counter(
+            "pgwf.journal.long", "{run}", "Runs whose journal reached a limit of its length, by limit"
+        )
         self.lease_lost = meter.create_counter("pgwf.lease.lost", "{lease}", "Leases that ended under their holder")
 
 

@@ -1,7 +1,7 @@
 """Journals that earlier versions recorded mean what they meant: the present code follows each to its end and goes on.
 
 A failure here is a change of meaning: live runs of users would be blocked, or go on differently. Bring the old meaning
-back for runs that were recorded with it (a flag of the run), and record a new journal for the new one.
+back for runs that were recorded with it (a patch named sdk:…), and record a new journal for the new one.
 """
 
 from __future__ import annotations

@@ -317,8 +317,10 @@ def test_metrics_count_runs_by_workflow_and_outcome_and_name_no_run(observed: Ob
         pass
     run.committed([entry(2, Kind.STEP, Phase.COMPLETED, "charge", call=1)])
     run.committed([entry(3, Kind.RUN, Phase.COMPLETED, "checkout")])
+    run.journal_grew_long("warn")
     run.released("lost")
 
+    assert observed.points("pgwf.journal.long") == [(1, {"workflow": "checkout", "limit": "warn"})]
     assert observed.points("pgwf.run.started") == [(1, {"workflow": "checkout"})]
     assert observed.points("pgwf.run.completed") == [(1, {"workflow": "checkout", "outcome": "success"})]
     assert observed.points("pgwf.run.duration") == [(1, {"workflow": "checkout", "outcome": "success"})]

@@ -11,7 +11,7 @@ from pgwf_journal import Entry
 from pgwf_sdk._definition import Workflow
 from pgwf_sdk._errors import RunNotFoundError
 from pgwf_sdk.ops._failures import failure_of
-from pgwf_sdk.ops._source import Connection, Source, borrowed
+from pgwf_sdk.ops._source import Connection, Source, borrowed, unsealed
 from pgwf_sdk.ops._statements import history_statement, sources_statement
 from pgwf_sdk.replay import Blocked, Failed, RecordedRun, report_without_place, seqs_of, try_replay, with_sources
 from pgwf_sdk.replay import Source as CodeSource
@@ -63,12 +63,15 @@ class Check(Struct, kw_only=True):
 
 
 def recorded_run(source: Source, run_id: str) -> RecordedRun:
-    """A run with its whole journal and where its entries were recorded. RunNotFoundError if there is none."""
+    """A run with its whole journal and where its entries were recorded. RunNotFoundError if there is none.
+
+    Payloads that the source's client can open are in clear. SealedError: it lacks the key of one.
+    """
     with _reading(source) as connection:
         found = execute(connection, _heads("ops_recorded_run", {"run_id": run_id}))
         if not found:
             raise RunNotFoundError(f"no run {run_id!r}; `pgwf list` shows which there are")
-        entries = _entries(connection, run_id)
+        entries = _entries(source, connection, run_id)
         sources = execute(connection, sources_statement(found[0].n, [entry.seq for entry in entries]))
         return _recorded(found[0], entries, sources)
 
@@ -84,7 +87,7 @@ def check_runs(
     check = Check()
     by_name = {workflow.name: workflow for workflow in workflows}
     for head, connection in _heads_of(source, list(by_name), is_finished_too=is_finished_too, limit=limit):
-        recorded = _recorded(head, _entries(connection, head.run_id), {})
+        recorded = _recorded(head, _entries(source, connection, head.run_id), {})
         if not recorded.entries:
             continue  # Retention has removed it just now.
         report = difference(by_name[head.workflow], recorded)
@@ -122,7 +125,6 @@ class _Head(Struct, frozen=True):
     run_id: str
     workflow: str
     seed: int
-    flags: int
 
 
 def _heads_of(
@@ -156,10 +158,11 @@ def _heads(query: str, parameters: dict[str, object]) -> Statement[list[_Head]]:
     return Statement(query, parameters, lambda rows: [_Head(**row) for row in rows])
 
 
-def _entries(connection: Connection, run_id: str) -> list[Entry]:
+def _entries(source: Source, connection: Connection, run_id: str) -> list[Entry]:
     entries: list[Entry] = []
     while True:
-        page = execute(connection, history_statement(run_id, after_seq=len(entries), limit=_PAGE_ENTRIES))
+        statement = history_statement(run_id, after_seq=len(entries), limit=_PAGE_ENTRIES)
+        page = execute(connection, unsealed(source, statement))
         entries += page
         if len(page) < _PAGE_ENTRIES:
             return entries
@@ -170,7 +173,6 @@ def _recorded(head: _Head, entries: Sequence[Entry], sources: dict[int, CodeSour
         run_id=head.run_id,
         workflow=head.workflow,
         seed=head.seed,
-        flags=head.flags,
         entries=tuple(entries),
         sources=sources,
     )

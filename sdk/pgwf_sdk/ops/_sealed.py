@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from pgwf_journal import Kind, Phase
+from pgwf_journal import Kind, Phase, key_of
 from pgwf_sdk import _places
 from pgwf_sdk._errors import SealedError
 
@@ -91,7 +91,16 @@ def _task_places(row: Row) -> Mapping[str, str]:
     }
 
 
+def _opened_entry(sealing: Sealing, row: Row) -> Row:
+    """An entry for a replay: SealedError if it cannot be opened."""
+    key = key_of(row["scope"], Kind(row["kind"]), row["name"], row["occurrence"])
+    place = _places.entry_place(row["kind"], row["phase"], row["name"], key)
+    payload, encoding = sealing.open(row["payload"], row["encoding"], place)
+    return {**row, "payload": payload, "encoding": encoding}
+
+
 _READS: Final[Mapping[str, Callable[[Sealing, Row], Row]]] = {
+    "sdk_history": _opened_entry,
     "sdk_run_result": _opened_result,
     "ops_ending": _opened_texts(lambda _row: {"payload": _places.end_place()}),
     "ops_journal": _opened_texts(lambda row: {"payload": _journal_place(row)}),

@@ -52,8 +52,6 @@ class RunInfo(Struct, frozen=True):
     workflow: str
     seed: int
     started_at: datetime
-    flags: int = 0
-    """Behaviours of the SDK that came after its first release and that this run has; see `_flags`."""
     is_trial: bool = False
     """True when nobody acts on what the code asks for: then it does nothing by itself either."""
     token_key: bytes = b""

@@ -48,6 +48,9 @@ __all__ = ["ContextCore", "RunLog"]
 DURATION_MAX: Final = timedelta(days=3660)
 """Ten years: a longer wait is a mistake in a unit."""
 
+SDK_PATCHES: Final = "sdk:"
+"""Begins the names of patches by which the SDK itself changes what a journal means: runs on the old way keep it."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -121,12 +124,12 @@ class ContextCore(ABC):
         Decided when a run first gets there, and recorded: runs that had passed the place before keep the old way.
         """
         self._check()
-        return self._machine.patched(check_name(name, "ctx.patched"))
+        return self._machine.patched(_check_patch(name, "ctx.patched"))
 
     def deprecate_patch(self, name: str, /) -> None:
         """Say that no run is left on the old way of `name`; then the old code can go, and later this line too."""
         self._check()
-        self._machine.patched(check_name(name, "ctx.deprecate_patch"))
+        self._machine.patched(_check_patch(name, "ctx.deprecate_patch"))
 
     def set_attribute(self, name: str, value: AttributeValue | None, /) -> None:
         """Record what people and programs can search runs by, as in `client.list(attributes={"customer": 17})`.
@@ -350,6 +353,12 @@ def _check_arguments(call: StepCall) -> None:
     except TypeError:
         call.scope.machine.withdraw(call)
         raise
+
+
+def _check_patch(name: str, subject: str) -> str:
+    if check_name(name, subject).startswith(SDK_PATCHES):
+        raise ValueError(f"{subject}({name!r}): names that begin with {SDK_PATCHES!r} are the SDK's own")
+    return name
 
 
 def _check_duration(duration: timedelta, subject: str) -> None:

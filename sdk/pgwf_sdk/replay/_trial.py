@@ -32,7 +32,6 @@ class RecordedRun(Struct, frozen=True, kw_only=True):
     run_id: str
     workflow: str
     seed: int
-    flags: int = 0
     entries: tuple[Entry, ...]
     sources: dict[int, Source] = {}
 
@@ -40,7 +39,7 @@ class RecordedRun(Struct, frozen=True, kw_only=True):
     def info(self) -> RunInfo:
         """What a replay needs to know of the run."""
         started_at = self.entries[0].recorded_at
-        return RunInfo(self.run_id, self.workflow, self.seed, started_at, flags=self.flags, is_trial=True)
+        return RunInfo(self.run_id, self.workflow, self.seed, started_at, is_trial=True)
 
     @property
     def ending(self) -> Entry | None:
@@ -55,7 +54,6 @@ class RecordedRun(Struct, frozen=True, kw_only=True):
             "run_id": self.run_id,
             "workflow": self.workflow,
             "seed": self.seed,
-            "flags": self.flags,
         }
         lines = [_line_of(entry, self.sources.get(entry.seq)) for entry in self.entries]
         # An entry a line, and nothing reformatted: payloads are kept byte for byte.
@@ -79,7 +77,6 @@ class RecordedRun(Struct, frozen=True, kw_only=True):
             run_id=exported.run_id,
             workflow=exported.workflow,
             seed=exported.seed,
-            flags=exported.flags,
             entries=tuple(_entry_of(line) for line in exported.entries),
             sources={line.seq: Source(line.build or "", *line.code) for line in exported.entries if line.code},
         )
@@ -138,7 +135,6 @@ class _Exported(Struct):
     run_id: str
     workflow: str
     seed: int
-    flags: int
     entries: list[_Line]
 
 

@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from pgwf_journal import Entry, Kind, Phase
-from pgwf_sql.database import Row, Statement, read_nothing, read_value
-
-HISTORY_PAGE = 10_000
+from pgwf_sql.database import Statement, read_nothing, read_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +44,6 @@ def end_leases(worker_id: str) -> Statement[None]:
     return Statement("testing_end_leases", {"worker_id": worker_id}, read_nothing)
 
 
-def origin(run_id: str) -> Statement[tuple[str, int] | None]:
-    """The workflow and the seed of a run; None: there is none of that id."""
-    return Statement(
-        "sdk_origin", {"run_id": run_id}, lambda rows: (rows[0]["workflow"], rows[0]["seed"]) if rows else None, True
-    )
-
-
 def run_ids() -> Statement[list[str]]:
     """All runs, the oldest first."""
     return Statement("testing_runs", {}, lambda rows: [row["run_id"] for row in rows])
-
-
-def history(run_id: str, after_seq: int) -> Statement[list[Entry]]:
-    """A page of a journal."""
-
-    def entry(row: Row) -> Entry:
-        kind, phase = Kind(row.pop("kind")), Phase(row.pop("phase"))
-        return Entry(kind=kind, phase=phase, **row)
-
-    parameters = {"run_id": run_id, "after_seq": after_seq, "limit": HISTORY_PAGE}
-    return Statement("sdk_history", parameters, lambda rows: [entry(row) for row in rows])

@@ -44,6 +44,7 @@ from pgwf_sdk.worker._engine import Engine
 from pgwf_sdk.worker._home import Home
 from pgwf_sdk.worker._port import Handle, Port
 from pgwf_sdk.worker._room import Occupant
+from pgwf_sdk.worker._size import JournalSize
 from pgwf_sdk.worker._stepping import STEP_KINDS, Stepping
 from pgwf_sdk.worker._steps import StepCommitted, StepRaised, StepReport
 from pgwf_sdk.worker._waits import Draft, Waits, draft
@@ -64,6 +65,7 @@ class Driver:
         self._head: int | None = claim.head  # None: not known, so nothing more can be appended.
         self._lapsed = claim.streak > 0
         self.waits = Waits(claim.inbox, deadline=claim.deadline, is_cancelled=_hears_of_cancel(claim.history))
+        self._size = JournalSize(claim, port.journal_limits, trace)
         self._steps = Stepping(claim, port, self)
         self.occupant = Occupant(claim.current_need, self._steps.count_with_need)
         self._batch = Batch()
@@ -93,7 +95,10 @@ class Driver:
         if self.waits.is_cancelled and self._batch.drafts:
             self._outcome = cancelled_unbegun(self.claim.run_id, self._batch.drafts[0].entry)
         else:
+            self._is_settling = True
+            self._size.heed(self)
             self._engine.start()
+            self._is_settling = False
         self._pump()
 
     def settled(self, item: Item, answer: ItemAnswer) -> None:
@@ -109,6 +114,7 @@ class Driver:
                 if item.disposition != "keep":
                     self._over(_RELEASED_AS[item.disposition])
                 elif entries and self._outcome is None:
+                    self._size.heed(self)
                     self._engine.feed(entries)
             case "unread":
                 self._engine.feed(self._committed(item, answer.now_at))
@@ -316,6 +322,8 @@ class Driver:
             return self._last_item(self._outcome)
         is_idle = not self._engine.is_busy and self._steps.is_idle and not self.waits.has_followers
         if self._leaving is not None and is_idle:
+            if self._leaving == "block":
+                self._size.say_blocked()
             return self._item(
                 self._leaving,
                 need=self._home.need if self._leaving == "hop" else None,
@@ -408,6 +416,7 @@ class Driver:
         if not entries:
             return entries
         self.trace.committed(entries)
+        self._size.grow(entries)
         for entry in entries:
             if entry.phase is not Phase.OPENED:
                 if entry.kind in STEP_KINDS:

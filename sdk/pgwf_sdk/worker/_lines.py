@@ -16,6 +16,7 @@ log = logging.getLogger("pgwf_sdk.worker")
 Line = tuple[str, int]
 
 _AGAIN_SECONDS: Final = 1.0
+_NOT_SAID: Final = "what was found may be of a value, and values are sealed: it is in the worker's log"
 
 
 def _numbers(build: str, lines: Sequence[Line]) -> Statement[dict[Line, int]]:
@@ -30,10 +31,16 @@ class Lines:
     """Answers at once for lines it has met; asks the database for the others, on a connection beside the hot one."""
 
     def __init__(
-        self, database: AsyncDatabase, *, build: str, spawn: Callable[[Coroutine[Any, Any, None]], None]
+        self,
+        database: AsyncDatabase,
+        *,
+        build: str,
+        is_discreet: bool,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._database = database
         self._build = build
+        self._is_discreet = is_discreet
         self._spawn = spawn
         self._known: dict[Line, int] = {}
         self._asked: set[Line] = set()
@@ -60,6 +67,9 @@ class Lines:
             sources = await self._database.run(sources_statement(n, seqs_of(report)))
         except psycopg.Error as error:
             log.warning("run %s: where its journal was recorded cannot be read: %s", report["run_id"], error)
+        if self._is_discreet and report["detail"]:
+            log.error("run %s: %s", report["run_id"], report["detail"])
+            report = {**report, "detail": _NOT_SAID}
         then(with_sources(report, sources, build=self._build))
 
     async def _ask(self, lines: list[Line]) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pgwf_sdk.replay import RunStep
     from pgwf_sdk.worker._advance import InboxRow, Item
     from pgwf_sdk.worker._driver import Driver
+    from pgwf_sdk.worker._settings import JournalLimits
     from pgwf_sdk.worker._steps import StepAttempt
 
 
@@ -20,6 +21,11 @@ class Port(Protocol):
     @property
     def linger(self) -> timedelta:
         """A run whose next instant is nearer than this keeps its lease and waits here: parking it would cost more."""
+        ...
+
+    @property
+    def journal_limits(self) -> JournalLimits:
+        """How long a journal may become."""
         ...
 
     def now(self) -> datetime:

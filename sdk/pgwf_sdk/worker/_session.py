@@ -65,8 +65,8 @@ class Session:
         self._held: dict[int, Driver] = {}
         self._reading: dict[int, Claim] = {}
         self._held_lock = threading.Lock()
-        self._drained = asyncio.Event()
-        self._stopping = asyncio.Event()
+        self.journal_limits = settings.journal_limits
+        self._drained, self._stopping = asyncio.Event(), asyncio.Event()
         self._stops_count = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="pgwf-workflow")
@@ -85,7 +85,8 @@ class Session:
         self._processes = Processes(settings.step_processes)
         offered = settings.capabilities if needs is None else needs
         self._room = _room_of(settings, offered, self._drivers, self._reading)
-        self._lines = Lines(self._database, build=settings.build, spawn=self._spawn)
+        is_discreet = settings.sealing is not None
+        self._lines = Lines(self._database, build=settings.build, is_discreet=is_discreet, spawn=self._spawn)
         self._flusher = Flusher(
             self._connect,
             worker_id=settings.worker_id,

@@ -28,6 +28,41 @@ HUMAN_PREFIX: Final = "human."
 
 
 @dataclass(frozen=True, slots=True)
+class JournalLimits:
+    """How long the journal of one run may become, in entries and in bytes of payload.
+
+    At `entries_warn` or `bytes_warn` a worker warns, once an activation that gets there; at `entries_max` or
+    `bytes_max` it blocks the run, which people then mend (`ctx.continue_as_new`) and resume. DefinitionError: a bound
+    below 2 entries or 1 byte, or a warning above its limit.
+    """
+
+    entries_warn: int = 10_000
+    entries_max: int = 50_000
+    bytes_warn: int = 16 << 20
+    bytes_max: int = 128 << 20
+
+    def __post_init__(self) -> None:
+        for name, least, warn, most in (
+            ("entries", 2, self.entries_warn, self.entries_max),
+            ("bytes", 1, self.bytes_warn, self.bytes_max),
+        ):
+            if not least <= warn <= most:
+                raise DefinitionError(
+                    f"JournalLimits: {name}_warn is {warn} and {name}_max {most}; expected {least} or more, and the"
+                    " warning at or below the limit"
+                )
+
+    @property
+    def max_words(self) -> str:
+        """The limits as people read them."""
+        return f"{self.entries_max} entries or {self.bytes_max} bytes"
+
+
+JOURNAL_LIMITS: Final = JournalLimits()
+"""Unless told otherwise: a replay of the longest takes about a second."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """A worker's settings; `capabilities` is everything it offers, sorted. DefinitionError: they make no sense."""
 
@@ -46,6 +81,7 @@ class Settings:
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
     sealing: Sealing | None = None
     step_processes: int = STEP_PROCESSES
+    journal_limits: JournalLimits = JOURNAL_LIMITS
 
     def __post_init__(self) -> None:
         limits = {f"the limit of {need!r}": count for need, count in self.limits.items()}

@@ -16,10 +16,12 @@ from pgwf_sdk.worker._session import Session
 from pgwf_sdk.worker._settings import (
     CONCURRENCY,
     GRACE,
+    JOURNAL_LIMITS,
     LEASE,
     POLL,
     STEP_PROCESSES,
     STEP_THREADS,
+    JournalLimits,
     Settings,
     by_name,
     offered,
@@ -35,8 +37,9 @@ class Worker:
     waits for this one without holding any place), and `step_threads` the plain steps, `step_processes`
     those that are isolated. A run whose worker is silent for
     `lease` is taken over by another. `build` names this version of the code; runs pinned to a build only go to workers
-    of it. `detect` is for development: where a workflow's code reads a clock, draws at random, or uses files and
-    sockets, a DeterminismWarning stands at its line; that code is slower. DefinitionError: names that clash, a
+    of it. `journal_limits` bounds how long the journal of one run may become. `detect` is for development: where a
+    workflow's code reads a clock, draws at random, or uses files and sockets, a DeterminismWarning stands at its line;
+    that code is slower. DefinitionError: names that clash, a
     capability that belongs to people, or a bound that makes no sense.
     """
 
@@ -55,6 +58,7 @@ class Worker:
         grace: timedelta = GRACE,
         build: str = "",
         detect: bool = False,
+        journal_limits: JournalLimits = JOURNAL_LIMITS,
         worker_id: str | None = None,
     ) -> None:
         known = by_name(workflows)
@@ -74,6 +78,7 @@ class Worker:
             build=build,
             detects=detect,
             sealing=client.sealing,
+            journal_limits=journal_limits,
         )
         self._telemetry = client.telemetry
         self._stopping = threading.Event()

@@ -34,7 +34,6 @@ create table if not exists pgwf_sdk.run (
   workflow text not null,
   need text not null,
   build text,
-  flags int not null default 0,
   seed bigint not null,
   trace text,
   status text constraint "stored status" check (

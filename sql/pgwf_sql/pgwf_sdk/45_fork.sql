@@ -114,7 +114,7 @@ begin
   end loop;
 
   if v_new.created then
-    update pgwf_sdk.run f set seed = r.seed, flags = r.flags, fork_of = v_n, fork_before = v_before from pgwf_sdk.run r where f.n = v_new.n and r.n = v_n;
+    update pgwf_sdk.run f set seed = r.seed, fork_of = v_n, fork_before = v_before from pgwf_sdk.run r where f.n = v_new.n and r.n = v_n;
     perform pgwf_sdk._copy_journal(v_n, v_new.n, v_before);
     perform pgwf_sdk._copy_attributes(v_n, v_new.n);
   elsif not exists (select from pgwf_sdk.run f where f.n = v_new.n and f.fork_of = v_n and f.fork_before = v_before) then

@@ -2,8 +2,7 @@ select
   r.n,
   r.run_id,
   r.workflow,
-  r.seed,
-  r.flags
+  r.seed
 from pgwf.job j
 join pgwf_sdk.run r on r.n = j.n
 where r.workflow = any (%(workflows)s::text[])

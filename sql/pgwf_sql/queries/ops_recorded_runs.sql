@@ -2,8 +2,7 @@ select
   r.n,
   r.run_id,
   r.workflow,
-  r.seed,
-  r.flags
+  r.seed
 from pgwf_sdk.run r
 where r.workflow = any (%(workflows)s::text[])
   and (%(before)s::bigint is null or r.n < %(before)s::bigint)

@@ -15,6 +15,8 @@ import pytest
 from pgwf_journal import Kind
 from pgwf_sdk import AsyncContext, Context, Workflow, step, workflow
 from pgwf_sdk.replay import Blocked, Completed
+from pgwf_sdk.replay._calls import TimerCall
+from pgwf_sdk.replay._core import ContextCore
 from tests.sdk.replay.driver import Driver
 
 if TYPE_CHECKING:
@@ -201,3 +203,38 @@ def test_a_line_logged_in_a_branch_is_said_when_results_of_several_branches_come
         driver.run()
 
     assert sorted(record.getMessage() for record in caplog.records) == ["branch 0", "branch 1", "branch 2"]
+
+
+def test_a_change_of_the_sdk_itself_is_a_patch_with_a_name_that_workflows_cannot_use() -> None:
+    @workflow
+    def program(ctx: Context) -> None:
+        for use in (ctx.patched, ctx.deprecate_patch):
+            with pytest.raises(ValueError, match="names that begin with 'sdk:' are the SDK's own"):
+                use("sdk:order")
+
+    assert Driver(program()).run() == Completed(None, 0)
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_run_keeps_the_behaviour_of_the_sdk_it_met_first(monkeypatch: pytest.MonkeyPatch, is_new: bool) -> None:
+    """A release in which a sleep is called otherwise in journals, as a real change of the SDK would be made."""
+    recorded = straight("old")
+    before = Driver(recorded(), suspend_after=None if is_new else 3)
+    open_sleep = ContextCore._open_sleep  # pyright: ignore[reportPrivateUsage]
+
+    def changed(self: ContextCore, duration: timedelta) -> TimerCall:
+        if not self._machine.patched("sdk:nap"):  # pyright: ignore[reportPrivateUsage]
+            return open_sleep(self, duration)
+        call = TimerCall(self._scope, "nap", duration=duration)  # pyright: ignore[reportPrivateUsage]
+        self._machine.open(call)  # pyright: ignore[reportPrivateUsage]
+        return call
+
+    if not is_new:
+        before.run()
+    monkeypatch.setattr(ContextCore, "_open_sleep", changed)
+    after = Driver(recorded(), journal=before.journal)
+
+    assert ways(after) == {"old"}
+    assert ways(Driver(recorded(), journal=after.journal)) == {"old"}
+    names = [entry.name for entry in after.journal if entry.kind is Kind.TIMER]
+    assert set(names) == ({"nap"} if is_new else {"sleep"})

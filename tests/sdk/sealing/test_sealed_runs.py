@@ -27,7 +27,7 @@ from pgwf_sdk import (
     workflow,
 )
 from pgwf_sdk.cli._app import run_command
-from pgwf_sdk.testing import Environment
+from pgwf_sdk.testing import Environment, ReplayDifferenceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -190,3 +190,40 @@ def test_a_worker_without_the_key_gives_the_run_back_and_says_why(
 
         assert "sealed with key 'k1', which this reader does not have" in caplog.text
         assert run.status() == "waiting"
+
+
+def test_a_sealed_journal_is_checked_with_the_key_and_refused_without(env: Environment) -> None:
+    play(env)
+
+    @workflow(name="shop")
+    def changed(ctx: Context, card: str) -> str:
+        raise ValueError(f"{card} is changed")
+
+    assert ops.check_runs(env.client, [shop], is_finished_too=True).differing_count == 0
+    (found,) = ops.check_runs(env.client, [changed], is_finished_too=True).differences
+    assert found.report["class"] == "raised_early"
+    assert ops.recorded_run(env.client, "shop").entries[0].payload == f'{{"args":["{SECRET}"],"kwargs":{{}}}}'.encode()
+    with Client(env.dsn, sealing=Sealing()) as client, pytest.raises(SealedError, match="sealed with key 'k1'"):
+        ops.check_runs(client, [shop], is_finished_too=True)
+
+
+def test_the_report_on_a_blocked_run_says_nothing_of_sealed_values(server: EmbeddedServer) -> None:
+    is_changed = False
+
+    @workflow
+    def turning(ctx: Context, card: str) -> str:
+        if is_changed:
+            raise ValueError(f"{card} is changed")
+        return ctx.wait_signal("go", str, timeout=timedelta(days=1)) + ctx.step(charge, card)
+
+    with Environment(server.dsn, sealing=Sealing({"k1": KEY}), replay=False) as env:
+        env.reset()
+        run = env.start(turning(SECRET))
+        run.signal("go", "x")
+        is_changed = True
+        with pytest.raises(ReplayDifferenceError):
+            env.settle()
+
+        assert run.status() == "blocked"
+        with psycopg.connect(env.dsn) as connection:
+            assert connection.execute(TEXTS, [[f"%{SECRET}%"]]).fetchall() == []

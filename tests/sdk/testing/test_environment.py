@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
 from pgwf_sdk import AsyncContext, Context, RetryPolicy, RunFailedError, WaitTimeoutError, step, workflow
@@ -187,15 +186,15 @@ def test_another_call_in_a_replay_is_reported_as_a_blocked_run_would_be(env: Env
 def test_a_journal_is_recorded_and_replayed_by_later_code(env: Environment, tmp_path: Path) -> None:
     run = env.start(checkout(17))
     env.result(run)
-    env.record(run).save(tmp_path / "checkout.jsonl")
-    recording = Recording.load(tmp_path / "checkout.jsonl")
+    env.record(run).save(tmp_path / "checkout.json")
+    recording = Recording.load(tmp_path / "checkout.json")
 
     @workflow(name="checkout")
     def changed(ctx: Context, amount: int) -> str:
         ctx.sleep(timedelta(days=30))
         return ctx.step(charge, amount).reference
 
-    assert recording.entries == tuple(msgspec.structs.replace(e, lease_no=None, code=None) for e in env.journal(run))
+    assert list(recording.entries) == list(env.journal(run))
     recording.replay(checkout)
     with pytest.raises(ReplayDifferenceError) as found:
         recording.replay(changed)

@@ -14,6 +14,7 @@ from pgwf_sdk._telemetry import Telemetry
 from pgwf_sdk.replay import Abandon, CallId, Completed, HumanRequest, OpenHuman, RunStep
 from pgwf_sdk.worker._advance import Claim, InboxRow, ItemAnswer
 from pgwf_sdk.worker._driver import Driver
+from pgwf_sdk.worker._settings import JournalLimits
 from pgwf_sdk.worker._steps import StepCommitted, StepReady, StepReturned
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class StillPort:
     """A worker in which time stands still; it keeps what drivers submit."""
 
     linger = timedelta(seconds=1)
+    journal_limits = JournalLimits()
 
     def __init__(self) -> None:
         self.items: list[Item] = []
