@@ -161,7 +161,8 @@ $$;
 create or replace function pgwf_sdk._advance_flaw(
   p_worker_id text, p_lease_seconds double precision, p_dispositions text[], p_delay_seconds double precision[], p_needs text[], p_notes text[],
   p_calls int[], p_kinds smallint[], p_phases smallint[], p_scopes text[], p_names text[], p_occurrences int[], p_encodings smallint[],
-  p_child_keys text[], p_child_workflows text[], p_child_encodings smallint[], p_tasks jsonb, p_attempts jsonb, p_child_closes text[], p_cancels jsonb
+  p_child_keys text[], p_child_workflows text[], p_child_encodings smallint[], p_tasks jsonb, p_attempts jsonb, p_child_closes text[], p_cancels jsonb,
+  p_wake_after int[]
 ) returns text
 language plpgsql immutable
 as $$
@@ -173,6 +174,7 @@ begin
     when not p_dispositions <@ array['keep', 'park', 'hop', 'release', 'complete', 'fail', 'cancel', 'continue', 'block'] then
       format('dispositions are %s; expected keep, park, hop, release, complete, fail, cancel, continue or block', left(p_dispositions::text, 200))
     when not (1e9 >= all (p_delay_seconds) and -1e9 <= all (p_delay_seconds)) then 'delay_seconds are beyond 1e9'
+    when not (-1000000000 <= all (p_wake_after) and 1000000000 >= all (p_wake_after)) then 'wake_after is beyond 1e9'
     when exists (select from unnest(p_needs) d(need) where octet_length(d.need) > 512) then 'a need must have at most 512 bytes'
     when 'block' = any (p_dispositions) and exists (
       select from unnest(p_dispositions, p_notes) b(disposition, note)
@@ -339,7 +341,7 @@ begin
   v_flaw := pgwf_sdk._advance_flaw(
     p_worker_id, p_lease_seconds, p_dispositions, p_delay_seconds, p_needs, p_notes, p_entry_calls, p_entry_kinds, p_entry_phases,
     p_entry_scopes, p_entry_names, p_entry_occurrences, p_entry_encodings, p_child_keys, p_child_workflows, p_child_encodings, p_tasks, p_attempts,
-    p_child_closes, p_cancels);
+    p_child_closes, p_cancels, p_wake_after);
   if v_flaw is not null then
     raise exception using errcode = 'WS004', message = 'advance: ' || v_flaw;
   end if;

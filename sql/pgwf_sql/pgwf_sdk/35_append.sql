@@ -16,6 +16,11 @@ as $$
 declare
   v_lease_no bigint;
 begin
+  if not coalesce(pgwf_journal._are_known(array[p_kind], array[p_phase], array[p_encoding]), false)
+    or p_call is null or p_scope is null or p_name is null or p_occurrence is null
+  then
+    raise exception using errcode = 'WS004', message = 'append_entry: the entry has NULL, or a kind, phase or encoding that there is not';
+  end if;
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception using
       errcode = 'WS004', message = format('append_entry runs at read committed, found %s', current_setting('transaction_isolation'));

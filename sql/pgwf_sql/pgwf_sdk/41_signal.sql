@@ -97,6 +97,7 @@ end
 $$;
 
 -- Effect: the same from SQL, with JSON arguments (as of start) and a JSON value.  Returns whether the run is new.
+-- Errors: WS001, WS003, WS004.
 create or replace function pgwf_sdk.signal_with_start(
   p_workflow text, p_run_id text, p_signal text, p_payload jsonb default 'null', p_arguments jsonb default '{}',
   p_need text default null, p_dedup_id text default null, p_attributes jsonb default null

@@ -71,7 +71,8 @@ begin
 end
 $$;
 
--- Effect: completes an awakeable with a JSON value, from SQL.  Returns, locks, errors, wake-ups: as settle_awakeable.
+-- Effect: completes an awakeable with a JSON value, from SQL.  Returns, locks, wake-ups: as settle_awakeable.
+-- Errors: WS003, WS004, WS020, WS021.
 create or replace function pgwf_sdk.complete_awakeable(p_token text, p_value jsonb default 'null') returns boolean
 language sql volatile
 set search_path = pg_catalog, pg_temp
@@ -80,7 +81,8 @@ as $$
 $$;
 
 -- Effect: fails an awakeable, from SQL: who waits for it gets AwakeableFailedError with this message.
--- Returns, locks, errors, wake-ups: as settle_awakeable.
+-- Returns, locks, wake-ups: as settle_awakeable.
+-- Errors: WS003, WS004, WS020, WS021.
 create or replace function pgwf_sdk.fail_awakeable(p_token text, p_message text) returns boolean
 language sql volatile
 set search_path = pg_catalog, pg_temp
