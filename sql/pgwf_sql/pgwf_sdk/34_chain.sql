@@ -63,7 +63,7 @@ begin
       or exists (select from pgwf_journal.journal j where j.journal_id = v_base || '~' || v_turn);
     select s.n, s.status into v_next, v_status
     from pgwf._submit(array[v_base || '~' || v_turn], array[p_need], array[v_priority], array[null::text], array[null::timestamptz],
-      array[null::timestamptz], p_by, p_now) s;
+      array[null::timestamptz], coalesce(p_by, 'unknown'), p_now) s;
     if v_status = 'invalid' then
       raise exception using
         errcode = 'WS004',
