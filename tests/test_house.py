@@ -232,6 +232,15 @@ def test_makefile_only_calls_run_py() -> None:
     assert all(re.fullmatch(r"@?\$\(PYTHON\) run\.py [\w$@ ]+", recipe) for recipe in recipes), recipes
 
 
+def test_decisions_are_numbered_once() -> None:
+    numbered = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    numbers = [int(path.name[:4]) for path in numbered]
+
+    assert numbers == list(range(1, len(numbers) + 1))
+    headings = [path.read_text(encoding="utf-8").split(" ", 2)[1] for path in numbered]
+    assert headings == [f"{number}." for number in numbers]
+
+
 def test_documents_name_tests_that_exist() -> None:
     missing: list[str] = []
     for path in FILES:

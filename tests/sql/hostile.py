@@ -226,8 +226,6 @@ CASES: dict[str, list[dict[str, Any]]] = {
     ],
     "pgwf_sdk.claim_task": [{"p_seconds": 60}],
     "pgwf_sdk.keepalive": [{name: ITEM[name] for name in ("p_n", "p_lease_ids", "p_inbox_seen")}],
-    "pgwf_sdk.end_overdue": [{"p_worker_id": "w"}],
-    "pgwf_sdk.next_overdue": [{}],
     "pgwf_sdk.release_task": [{"p_task_id": "task-2"}],
     "pgwf_sdk.fork_price": [{"p_run_id": "failed", "p_before": 2}],
     "pgwf_sdk.fork_run": [{"p_run_id": "failed", "p_before": 2}],
