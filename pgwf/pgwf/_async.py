@@ -367,6 +367,10 @@ class AsyncClient:
         """What a sweep should have done by now and has not; empty soon after one. It reads whole tables."""
         return await self._database.run(_calls.overdue())
 
+    async def add_partitions(self) -> int:
+        """Make the partitions that will be needed next; returns how many. Workers of the SDK do so by themselves."""
+        return await self._database.run(_calls.add_partitions())
+
     async def retain(self, *, keep: timedelta, limit: int = 10_000) -> int:
         """Forget at most `limit` jobs that ended longer than `keep` ago; returns how many rows went. Call it again
         while it returns `limit` or more.

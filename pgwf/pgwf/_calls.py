@@ -229,6 +229,10 @@ def overdue() -> Statement[tuple[BrokenRule, ...]]:
     return Statement("pgwf_overdue", {}, _many(BrokenRule), is_repeatable=True)
 
 
+def add_partitions() -> Statement[int]:
+    return Statement("pgwf_add_partitions", {}, read_value, is_repeatable=True)
+
+
 def retain(keep: timedelta, limit: int) -> Statement[int]:
     return Statement("pgwf_retain", {"keep": keep, "limit": limit}, read_value)
 

@@ -358,6 +358,10 @@ class Client:
         """What a sweep should have done by now and has not; empty soon after one. It reads whole tables."""
         return self._database.run(_calls.overdue())
 
+    def add_partitions(self) -> int:
+        """Make the partitions that will be needed next; returns how many. Workers of the SDK do so by themselves."""
+        return self._database.run(_calls.add_partitions())
+
     def retain(self, *, keep: timedelta, limit: int = 10_000) -> int:
         """Forget at most `limit` jobs that ended longer than `keep` ago; returns how many rows went. Call it again
         while it returns `limit` or more.

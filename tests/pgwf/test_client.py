@@ -316,7 +316,7 @@ def test_each_function_of_the_schema_has_a_call_of_its_name_and_parameters(db: p
            from pg_proc p
            where p.pronamespace = 'pgwf'::regnamespace and p.proname not like '\\_%'"""
     ).fetchall()
-    not_for_callers = {"schema_version", "channel", "sleep_on", "wake_up", "next_wakeup"}
+    not_for_callers = {"schema_version", "channel", "sleep_on", "wake_up", "next_wakeup", "sleep_in_turn", "wake_next"}
 
     for function, arguments in functions:
         if function in not_for_callers:

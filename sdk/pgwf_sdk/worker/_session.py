@@ -132,8 +132,8 @@ class Session:
             poll=self._settings.poll,
         )
         # The first connection is made here, so that a wrong address or an old schema is an error and not a retry.
-        await (await self._connect()).close()
-        self._token_key = await self._database.run(_TOKEN_KEY)
+        async with await self._connect() as first:
+            self._token_key = await self._database.run(_TOKEN_KEY, first)
         log.info("worker %s: offers %s", self._settings.worker_id, ", ".join(self._settings.capabilities))
         self._tender.start()
         flushing = asyncio.create_task(self._flusher.run(), name="pgwf-flusher")

@@ -113,7 +113,7 @@ def test_start_run_with_a_nul_character_never_reaches_the_tables(db: Conn) -> No
 
 
 def test_start_run_refuses_an_encoding_it_does_not_know(db: Conn) -> None:
-    for encoding in (None, 0, 3, 100_000):
+    for encoding in (None, 0, 4, 100_000):
         with pytest.raises(psycopg.Error, match="encoding") as error:
             db.execute("select pgwf_sdk.start_run('order-1', 'checkout', 'python', '{}', %s::int)", [encoding])
         assert error.value.sqlstate == "WS004"

@@ -121,9 +121,9 @@ def test_a_lone_run_costs_a_statement_a_step_one_for_its_claim_and_one_for_its_e
             assert client.start(definition(count)).result(timeout=SOON) == count
 
         spent = logged_server.statements()[HOT] - before
-    # The claim with its history, each step, the end with the next claim; and the look before the worker sleeps again,
-    # which is repeated while a transaction older than its registration is open.
-    assert spent <= runs_count * (count + 4)
+    # The claim with its history, each step, the end with the next claim; and looks before the worker sleeps again,
+    # which go on while a transaction older than its registration is open.
+    assert spent <= runs_count * (count + 5)
 
 
 def test_steps_that_run_side_by_side_share_their_commits(logged_server: LoggedServer) -> None:

@@ -25,15 +25,13 @@ from pgwf_sdk import (
     workflow,
 )
 from pgwf_sdk._telemetry import Telemetry
-from pgwf_sdk.worker._advance import parameters
+from pgwf_sdk.worker._advance import entry_parameters
 from pgwf_sdk.worker._session import Session
 from pgwf_sdk.worker._settings import Settings, by_name, offered
 from pgwf_sql.database import AsyncDatabase
 from tests.support import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tests.sdk.worker.conftest import StartWorker
 
 SOON = timedelta(seconds=30)
@@ -391,12 +389,12 @@ def test_an_entry_that_finds_no_room_again_and_again_keeps_no_new_run_from_being
 def test_an_item_of_which_no_statement_can_be_made_is_refused_and_the_worker_goes_on(
     client: Client, start_worker: StartWorker, db: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def make(worker_id: str, items: Sequence[Any], **options: Any) -> dict[str, Any]:
-        if any(entry.name == "odd" for item in items for entry in item.entries):
+    def make(item: Any) -> dict[str, Any]:
+        if any(entry.name == "odd" for entry in item.entries):
             raise ValueError("no parameter can be made of this")
-        return parameters(worker_id, items, **options)
+        return entry_parameters(item)
 
-    monkeypatch.setattr("pgwf_sdk.worker._flusher.parameters", make)
+    monkeypatch.setattr("pgwf_sdk.worker._flusher.entry_parameters", make)
 
     @step
     def odd() -> int:

@@ -1,0 +1,1 @@
+select pgwf.add_partitions()
