@@ -6,6 +6,7 @@ code, and only for a worker that detects. Such a worker's other threads, and any
 
 from __future__ import annotations
 
+import gc
 import linecache
 import logging
 import random
@@ -156,6 +157,11 @@ def _owner_of(function: Any) -> str:
     return {"posix": "os", "_io": "io", "_socket": "socket"}.get(module, module)
 
 
+def _is_collectors(frame: FrameType) -> bool:
+    """Whether the garbage collector called this function: at a moment of its own, whatever code runs."""
+    return any(getattr(callback, "__code__", None) is frame.f_code for callback in gc.callbacks)
+
+
 def _users_frame(frame: FrameType | None) -> FrameType | None:
     """The user's code that brought the call about; None: pgwf itself did, or what ctx.side_effect records."""
     user: FrameType | None = None
@@ -163,7 +169,7 @@ def _users_frame(frame: FrameType | None) -> FrameType | None:
         file = frame.f_code.co_filename
         if file.startswith(_SDK):
             return None if frame.f_code.co_name == _RECORDED else user
-        if file.startswith(_IMPORTING) or file in _QUIET:
+        if file.startswith(_IMPORTING) or file in _QUIET or _is_collectors(frame):
             return None
         if user is None and not file.startswith(_LIBRARIES):
             user = frame

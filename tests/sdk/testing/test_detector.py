@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -44,6 +45,24 @@ OFFENCES: list[tuple[Callable[[], Any], str]] = [
     (lambda: os.listdir("."), "os.listdir() is called by a workflow: it does input or output"),
     (lambda: time.sleep(0), "blocks its worker; use ctx.sleep"),
 ]
+
+
+def test_what_the_garbage_collector_calls_is_nobodys_offence(env: Environment) -> None:
+    def look_at_the_clock(_phase: str, _info: dict[str, int]) -> None:
+        time.perf_counter()
+
+    @workflow
+    def collecting(ctx: Context) -> float:
+        gc.collect()
+        return ctx.step(stamp, 1)
+
+    gc.callbacks.append(look_at_the_clock)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DeterminismWarning)
+            env.run(collecting())
+    finally:
+        gc.callbacks.remove(look_at_the_clock)
 
 
 @pytest.mark.parametrize(("offence", "said"), OFFENCES)
