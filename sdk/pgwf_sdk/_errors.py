@@ -250,7 +250,7 @@ class UndecodableError(OperatorError):
     """A stored payload does not fit the type it is to become. Nothing is lost: deploy a type that fits and resume."""
 
 
-class SealedError(OperatorError):
+class SealedError(UndecodableError):
     """A stored payload is sealed, and cannot be opened here: a key is missing, or it was changed. Nothing is lost."""
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from pgwf_sdk._errors import StepFailedError, UndecodableError
 from pgwf_sdk._names import class_name, imported_class
-from pgwf_sdk._sealing import MARK, sealed_by
+from pgwf_sdk._sealing import MARK, unopened
 from pgwf_sdk._tagged import from_tagged, to_tagged
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ def describe(error: BaseException) -> bytes:
 def rebuild(payload: bytes | None) -> Exception:
     """Return the exception an envelope describes, with the remote traceback as a note.
 
-    Its own class if this process has imported it, otherwise a StepFailedError that names the class. UndecodableError:
+    Its own class if this process has imported it, otherwise a StepFailedError that names the class. SealedError:
     the envelope is sealed, and nobody has opened it.
     """
     if payload is not None and payload.startswith(MARK):
-        raise UndecodableError(f"the error cannot be read: {sealed_by(payload)}; give it the key")
+        raise unopened(payload, "the error cannot be read")
     try:
         return _rebuilt(_decoder.decode(payload or b'{"type": ""}'))
     except msgspec.MsgspecError as error:

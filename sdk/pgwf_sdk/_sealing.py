@@ -25,6 +25,7 @@ COMPRESS_BYTES_MIN: Final = 1024
 
 MARK: Final = b'{"sealed":"'
 """What sealed payloads begin with."""
+_GIVE_KEY: Final = "give Client the key: Client(dsn, sealing=Sealing({…})), or set PGWF_KEYS on the command line"
 _NONCE_BYTES: Final = 12
 _ZSTD_LEVEL: Final = 3
 _ENCRYPTED: Final = "aes256gcm"
@@ -157,13 +158,18 @@ def sealed_by(payload: bytes | str) -> str:
     return f"it is compressed ({envelope.sealed})" if envelope.key is None else _lacking(envelope.key)
 
 
+def unopened(payload: bytes | str, subject: str) -> SealedError:
+    """The error of a reader who meets a payload that nobody has opened for it."""
+    return SealedError(f"{subject}: {sealed_by(payload)}; {_GIVE_KEY}")
+
+
 def _lacking(key: str | None) -> str:
     return f"it is sealed with key {key!r}, which this reader does not have"
 
 
 def _held(ciphers: Mapping[str, Any]) -> str:
     has = f"it has {', '.join(ciphers)}" if ciphers else "it has none"
-    return f"{has}; give Client the key: Client(dsn, sealing=Sealing({{…}})), or PGWF_KEYS on the command line"
+    return f"{has}; {_GIVE_KEY}"
 
 
 def _envelope(payload: bytes, place: str) -> _Envelope:

@@ -17,7 +17,7 @@ from msgspec import inspect as shape
 
 from pgwf_sdk._errors import SerialisationError, UndecodableError
 from pgwf_sdk._names import annotation_text
-from pgwf_sdk._sealing import SEALED, sealed_by
+from pgwf_sdk._sealing import SEALED, unopened
 from pgwf_sdk._tagged import from_tagged, to_tagged
 from pgwf_sdk._upcast import has_hook, upcast
 
@@ -93,7 +93,9 @@ class Codec:
         return payload, encoding
 
     def decode(self, payload: bytes | None, encoding: int) -> Any:
-        """Return the value that was encoded. UndecodableError: it does not fit the type, or a class is not imported."""
+        """Return the value that was encoded. UndecodableError: it does not fit the type, a class is not imported, or
+        (SealedError) it is sealed and nobody has opened it.
+        """
         if encoding == JSON:
             try:
                 return self._decode_json(payload or b"")
@@ -107,7 +109,7 @@ class Codec:
         if encoding == NONE:
             return None
         if encoding == SEALED:
-            raise UndecodableError(f"{sealed_by(payload or b'')}; give it the key, then resume the run")
+            raise unopened(payload or b"", "the value cannot be read")
         raise UndecodableError(f"encoding {encoding} is unknown here; expected 0, 1 or 2: a newer SDK wrote this entry")
 
     def decode_sent(self, payload: bytes | None, encoding: int) -> Any:

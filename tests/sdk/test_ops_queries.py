@@ -250,6 +250,32 @@ def test_why_a_run_waits_names_each_wait(db: Conn, clock: Clock, worker: MakeWor
     assert "It looks again in 58m 30s." in why
 
 
+def test_why_a_run_waits_names_the_step_that_is_tried_again_and_its_last_error(
+    db: Conn, clock: Clock, worker: MakeWorker
+) -> None:
+    hand = worker("w-1", "python")
+    start(db)
+    error = '{"type":"shop.bank:Refused","message":"no\\nfunds"}'
+    note = {"key": "/step:charge#1", "no": 2, "next_seconds": 30.0, "error": error, "heartbeat": None}
+    hand.say(hand.take().item("park", until=clock.now() + timedelta(seconds=30), attempts=[note]))
+    clock.advance(seconds=10)
+
+    assert ops.why_not_running(db, "order-1") == (
+        "It waits for the next attempt of /step:charge#1, in 20.0 s, after 2 attempts failed, the last with"
+        " Refused: no funds. It looks again in 20.0 s."
+    )
+
+
+def test_why_a_run_waits_tells_what_its_last_worker_said(db: Conn, clock: Clock, worker: MakeWorker) -> None:
+    hand = worker("w-1", "python")
+    start(db)
+    hand.say(hand.take().item("release", delay=timedelta(seconds=30), note="no key"))
+
+    assert ops.why_not_running(db, "order-1") == (
+        "It waits to be taken again. It looks again in 30.0 s. The last worker gave it back with: no key."
+    )
+
+
 def test_why_a_parent_waits_names_its_child_and_how_far_that_is(db: Conn, clock: Clock, worker: MakeWorker) -> None:
     hand = worker("w-1", "python")
     start(db)

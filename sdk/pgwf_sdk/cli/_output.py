@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from pgwf_sdk.cli._session import session
-from pgwf_sdk.cli._text import cells_of, fitted, printable, to_ascii
+from pgwf_sdk.cli._text import cells_of, fitted, printable, printable_lines, to_ascii
 
 S = TypeVar("S", bound=Struct)
 
@@ -54,6 +54,14 @@ def write_sentence(text: str) -> None:
             cleaned, shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False
         )
     click.echo(cleaned)
+
+
+def write_explanation(text: str) -> None:
+    """Write prose, and below its first line a report in lines as they are."""
+    prose, _, report = text.partition("\n")
+    write_sentence(prose)
+    if report:
+        click.echo(printable_lines(report))
 
 
 def write_rows(schema: str, rows: Sequence[S], *, columns: Columns[S], id_of: Callable[[S], str], empty: str) -> None:

@@ -8,10 +8,19 @@ from types import MappingProxyType
 import click
 
 from pgwf_sdk import ops
-from pgwf_sdk.cli._output import json_object, talk, write_json, write_lines, write_object, write_rows, write_sentence
+from pgwf_sdk.cli._output import (
+    json_object,
+    talk,
+    write_explanation,
+    write_json,
+    write_lines,
+    write_object,
+    write_rows,
+    write_sentence,
+)
 from pgwf_sdk.cli._results import print_result, wait_until_over
 from pgwf_sdk.cli._session import output_options, session
-from pgwf_sdk.cli._text import fitted, printable
+from pgwf_sdk.cli._text import fitted, printable, printable_lines
 from pgwf_sdk.cli.timeline import WIDTH_MIN, render_timeline
 
 WIDTH_PIPED = 100
@@ -106,7 +115,7 @@ def _show_timeline(run_id: str, *, fold: bool, ascii_only: bool, width: int | No
     run = found.run
     write_sentence(_headline(run))
     if not run.is_final:
-        write_sentence(ops.why_not_running(client, run.run_id))
+        write_explanation(ops.why_not_running(client, run.run_id))
     elif (failure := _failure_line(run)) is not None:
         write_sentence(failure)
     write_lines("")
@@ -166,7 +175,7 @@ def _show_why(run_id: str) -> None:
     write_object(
         "pgwf.why/1",
         {"run_id": run.run_id, "status": run.status, "sentence": sentence},
-        text=printable(sentence),
+        text=printable_lines(sentence),
         id_=run.run_id,
     )
 

@@ -6,6 +6,7 @@ from pgwf_sdk._errors import InvalidArgumentError, RunNotFoundError, TaskNotFoun
 from pgwf_sdk.ops import _statements
 from pgwf_sdk.ops._filters import RunFilter
 from pgwf_sdk.ops._rows import (
+    Attempt,
     Ending,
     JournalEntry,
     NeedSummary,
@@ -112,8 +113,13 @@ def why_not_running(source: Source, run_id: str) -> str:
                 open_calls=open_calls,
                 open_tasks=_tasks_of_run(connection, summary.n, OPEN_TASK_STATES),
                 children=_children_of_calls(connection, summary.n, open_calls),
+                attempts=_attempts(source, connection, summary) if summary.attempts else (),
             )
         )
+
+
+def _attempts(source: Source, connection: Connection, summary: RunSummary) -> tuple[Attempt, ...]:
+    return execute(connection, unsealed(source, _statements.attempts_statement(summary.n)))
 
 
 def unoffered_need(source: Source, run_id: str) -> str | None:

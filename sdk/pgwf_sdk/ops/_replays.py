@@ -82,7 +82,7 @@ def check_runs(
     """Replay the journals of the workflows' runs, the newest first, at most `limit`, by the code given here.
 
     Nothing is leased, written or executed; one journal is held at a time. Runs that are over are left out unless asked
-    for.
+    for. SealedError: a journal is sealed with a key that the source does not have.
     """
     check = Check()
     by_name = {workflow.name: workflow for workflow in workflows}
@@ -101,8 +101,9 @@ def check_runs(
 def difference(workflow: Workflow[..., Any], recorded: RecordedRun) -> dict[str, Any] | None:
     """The report on the first difference between the code and a journal, or on an error that would end an open run.
 
-    None when the code follows the journal to its end.
+    None when the code follows the journal to its end. SealedError: the journal was read without its key.
     """
+    recorded.check_readable()
     match try_replay(workflow, recorded.info, recorded.entries).outcome:
         case Blocked(report=report):
             return with_sources(report, recorded.sources)

@@ -6,8 +6,10 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from pgwf_sdk._sealing import is_sealed, sealed_by
 from pgwf_sdk._wording import count_words, duration_words
-from pgwf_sdk.ops._rows import OpenCall, RunSummary, TaskSummary
+from pgwf_sdk.ops._failures import failure_of
+from pgwf_sdk.ops._rows import Attempt, OpenCall, RunSummary, TaskSummary
 
 COUNT_MAX = 1001
 """Counts stop here: whether there are a thousand or a million more changes nothing."""
@@ -44,7 +46,8 @@ class ChildOutlook(Struct, frozen=True, kw_only=True):
 class Situation(Struct, frozen=True, kw_only=True):
     """A run with everything that can keep it from running; `open_calls` and `open_tasks` have no outcome yet.
 
-    `children` has the child runs of the first open calls, by the key of the call.
+    `children` has the child runs of the first open calls, by the key of the call; `attempts` those of steps that are to
+    be tried again.
     """
 
     run: RunSummary
@@ -52,6 +55,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     open_calls: Sequence[OpenCall]
     open_tasks: Sequence[TaskSummary]
     children: Mapping[str, ChildOutlook] = MappingProxyType({})
+    attempts: Sequence[Attempt] = ()
 
     def since(self, instant: datetime) -> str:
         """How long ago `instant` was."""
@@ -63,7 +67,9 @@ class Situation(Struct, frozen=True, kw_only=True):
 
 
 def why_sentence(situation: Situation) -> str:
-    """Why the run is where it is, and the next step where somebody has to take one."""
+    """Why the run is where it is, and the next step where somebody has to take one: one line of prose, and below it
+    the report on a blocked run.
+    """
     run, around = situation.run, situation.around
     if run.is_final:
         return _final(situation)
@@ -71,9 +77,13 @@ def why_sentence(situation: Situation) -> str:
     if around.cancel_at is not None:
         by = f" by {around.cancel_by}" if around.cancel_by else ""
         sentence += f" Its cancellation was requested{by} {situation.since(around.cancel_at)} ago."
-    if around.last_error:
-        sentence += f" The last worker gave it back with: {around.last_error}."
-    return sentence
+    given_back = around.last_error or (around.note if run.status in {"waiting", "ready"} else None)
+    if given_back:
+        sentence += f" The last worker gave it back with: {given_back}."
+    # Notes and errors are others' text: a line of theirs must not pass for one of the report.
+    prose = " ".join(sentence.splitlines())
+    report = around.blocked_report if run.status == "blocked" else None
+    return f"{prose}\n\n{report.strip()}" if report else prose
 
 
 def _final(situation: Situation) -> str:
@@ -124,14 +134,16 @@ def _ready(situation: Situation) -> str:
 def _waiting(situation: Situation) -> str:
     waits = [_task_words(task, situation) for task in situation.open_tasks]
     waits += [_wait_words(call, situation) for call in situation.open_calls if call.kind != "human"]
+    waits += [_attempt_words(attempt, situation) for attempt in situation.attempts]
     until = situation.run.available_at
     next_look = f" It looks again in {situation.until(until)}." if until else ""
     if not waits:
-        retried = count_words(situation.run.attempts, "failed attempt")
-        if situation.run.attempts:
-            return f"It waits before it tries a step again ({retried}).{next_look}"
         if until:
-            return f"It is to start later.{next_look}"
+            return (
+                f"It waits to be taken again.{next_look}"
+                if situation.around.note
+                else f"It is to start later.{next_look}"
+            )
         return (
             "It waits for something from outside, such as a signal, without a deadline; the last line of "
             f"`pgwf show {situation.run.run_id} --journal` says how far it has come."
@@ -153,6 +165,19 @@ def _task_words(task: TaskSummary, situation: Situation) -> str:
         due = situation.since(task.due_at) if is_late else situation.until(task.due_at)
         words += f", overdue by {due}" if is_late else f", due in {due}"
     return words
+
+
+def _attempt_words(attempt: Attempt, situation: Situation) -> str:
+    words = f"the next attempt of {attempt.key}, in {situation.until(attempt.next_at)}"
+    failed = count_words(attempt.number, "attempt")
+    return f"{words}, after {failed} failed, the last with {_error_words(attempt.error)}"
+
+
+def _error_words(error: str | None) -> str:
+    if error is not None and is_sealed(error):
+        return f"an error that cannot be read: {sealed_by(error)}"
+    failure = failure_of(error)
+    return "an error that was not recorded" if failure is None else failure.line()
 
 
 def _wait_words(call: OpenCall, situation: Situation) -> str:
@@ -186,10 +211,9 @@ def _paused(situation: Situation) -> str:
 
 
 def _blocked(situation: Situation) -> str:
-    report = f"\n\n{situation.around.blocked_report.strip()}\n" if situation.around.blocked_report else ""
     return (
         "It is blocked: the deployed code does not replay its journal, or a value in it cannot be read. Nothing is"
-        f" lost; deploy code that fits, then `pgwf resume {situation.run.run_id}`.{report}"
+        f" lost; deploy code that fits, then `pgwf resume {situation.run.run_id}`."
     )
 
 

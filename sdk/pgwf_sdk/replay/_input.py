@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pgwf_journal import Entry, Kind, NewEntry, Phase
 from pgwf_sdk import _failure
 from pgwf_sdk._errors import HistoryError, UndecodableError
+from pgwf_sdk._sealing import SEALED, unopened
 from pgwf_sdk.replay import _mismatch
 from pgwf_sdk.replay._commands import Blocked, Cancelled
 
@@ -41,6 +42,8 @@ def decode_input(
     if [(entry.kind, entry.phase) for entry in entries[1:]] == _CANCELLED_UNBEGUN:
         return cancelled_unbegun(machine.run.run_id, entries[1])
     try:
+        if entries[0].encoding == SEALED:
+            raise unopened(entries[0].payload or b"", "the input cannot be read")
         return workflow.decode_call(entries[0].payload or b"{}")
     except UndecodableError as error:
         return Blocked(_mismatch.undecodable(machine, entries[0], error))

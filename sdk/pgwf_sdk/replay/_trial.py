@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 from pgwf_journal import Entry, Kind, Phase
 from pgwf_sdk import _failure
 from pgwf_sdk._errors import Suspend, UndecodableError
+from pgwf_sdk._sealing import SEALED, unopened
 from pgwf_sdk.replay._async import AsyncActivation
 from pgwf_sdk.replay._commands import Command, Failed, Outcome, RunInfo, Suspended
 from pgwf_sdk.replay._report import Source
@@ -46,6 +47,13 @@ class RecordedRun(Struct, frozen=True, kw_only=True):
         """The entry that ended the run; None while it goes on."""
         last = self.entries[-1]
         return last if last.kind is Kind.RUN and last.phase is not Phase.OPENED else None
+
+    def check_readable(self) -> None:
+        """SealedError: an entry is sealed, so that code cannot be tried on the journal."""
+        for entry in self.entries:
+            if entry.encoding == SEALED:
+                subject = f"run {self.run_id}: entry {entry.seq} {entry.key} was read without its key"
+                raise unopened(entry.payload or b"", subject)
 
     def to_json(self) -> bytes:
         """The journal as a JSON document of the form `pgwf.journal/1`, payloads as they were recorded."""

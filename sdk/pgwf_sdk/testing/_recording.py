@@ -46,8 +46,10 @@ class Recording:
     def replay(self, workflow: Workflow[..., Any]) -> None:
         """Run this version of the workflow over the journal; nothing is executed or written.
 
-        ReplayDifferenceError: it makes other calls than were recorded, or ends in another way.
+        ReplayDifferenceError: it makes other calls than were recorded, or ends in another way. SealedError: the journal
+        was read or exported without its key.
         """
+        self.recorded.check_readable()
         info = self.recorded.info
         end = self._end()
         _, outcome = replay(workflow, info, self.entries if end is None else self.entries[:-1])

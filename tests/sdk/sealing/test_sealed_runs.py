@@ -27,10 +27,12 @@ from pgwf_sdk import (
     workflow,
 )
 from pgwf_sdk.cli._app import run_command
-from pgwf_sdk.testing import Environment, ReplayDifferenceError
+from pgwf_sdk.replay import Blocked, try_replay
+from pgwf_sdk.testing import Environment, Recording, ReplayDifferenceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pgwf_sdk.embedded import EmbeddedServer
 
@@ -190,6 +192,9 @@ def test_a_worker_without_the_key_gives_the_run_back_and_says_why(
 
         assert "sealed with key 'k1', which this reader does not have" in caplog.text
         assert run.status() == "waiting"
+        why = ops.why_not_running(env.client, "failing")
+        assert "It waits to be taken again." in why
+        assert "gave it back with: its input cannot be read: it is sealed with key 'k1'" in why
 
 
 def test_a_sealed_journal_is_checked_with_the_key_and_refused_without(env: Environment) -> None:
@@ -205,6 +210,46 @@ def test_a_sealed_journal_is_checked_with_the_key_and_refused_without(env: Envir
     assert ops.recorded_run(env.client, "shop").entries[0].payload == f'{{"args":["{SECRET}"],"kwargs":{{}}}}'.encode()
     with Client(env.dsn, sealing=Sealing()) as client, pytest.raises(SealedError, match="sealed with key 'k1'"):
         ops.check_runs(client, [shop], is_finished_too=True)
+
+
+LACKING = "sealed with key 'k1', which this reader does not have; give Client the key"
+
+
+def test_a_sealed_journal_that_is_replayed_without_the_key_asks_for_it(
+    env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PGWF_KEYS", raising=False)
+    play(env)
+    file = tmp_path / "shop.json"
+    with Client(env.dsn) as client:
+        Recording.of(client, "shop").save(file)
+        with pytest.raises(SealedError, match=LACKING):
+            ops.check_runs(client, [shop], is_finished_too=True)
+
+    recording = Recording.load(file)
+    with pytest.raises(SealedError, match=LACKING):
+        recording.replay(shop)
+    outcome = try_replay(shop, recording.recorded.info, recording.entries).outcome
+    assert isinstance(outcome, Blocked)
+    assert LACKING in outcome.report["detail"]
+    for more in (["--dsn", env.dsn, "--finished"], ["--journal", str(file)]):
+        assert run_command(["replay", "--check", f"{__name__}:shop", *more]) not in {0, 9}
+        said = capsys.readouterr().err
+        assert LACKING in said
+        assert "PGWF_KEYS" in said
+        assert "missing a required argument" not in said
+
+
+def test_a_client_without_sealing_is_told_which_key_it_lacks(env: Environment) -> None:
+    play(env)
+    with pytest.raises(RunFailedError):
+        env.run(failing(SECRET), run_id="failing")
+
+    with Client(env.dsn) as client:
+        for run_id in ("shop", "failing"):
+            with pytest.raises(SealedError, match=LACKING) as caught:
+                client.get(run_id).result()
+            assert "resume the run" not in str(caught.value)
 
 
 def test_the_report_on_a_blocked_run_says_nothing_of_sealed_values(server: EmbeddedServer) -> None:
