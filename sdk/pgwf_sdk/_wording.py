@@ -49,7 +49,7 @@ def count_words(count: int, noun: str) -> str:
     """`1 entry`, `3 entries`: the count and the noun in the right number."""
     if count == 1:
         return f"1 {noun}"
-    if noun.endswith("ch"):
+    if noun.endswith(("ch", "ss")):
         return f"{count} {noun}es"
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return f"{count} {noun[:-1]}ies"

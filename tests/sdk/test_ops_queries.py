@@ -302,9 +302,18 @@ def test_why_tells_what_a_person_has_to_do(db: Conn, clock: Clock, worker: MakeW
     db.execute("select pgwf_sdk.resume_run('order-1', 'ann')")
     db.execute("select pgwf_sdk.cancel_run('order-1', 'bob', 'no longer wanted')")
     assert "cancellation was requested by bob" in ops.why_not_running(db, "order-1")
+    assert "pgwf terminate" not in ops.why_not_running(db, "order-1")
     db.execute("select pgwf_sdk.terminate_run('order-1', 'bob')")
     clock.advance(minutes=5)
     assert ops.why_not_running(db, "order-1") == "It is over: terminated 5m 0s ago."
+
+
+def test_why_names_what_ends_a_cancelled_run_that_no_worker_offers_to_take(db: Conn) -> None:
+    start(db, "order-1", need="gpu")
+
+    assert "pgwf terminate" not in ops.why_not_running(db, "order-1")
+    db.execute("select pgwf_sdk.cancel_run('order-1', 'bob')")
+    assert ops.why_not_running(db, "order-1").endswith("; `pgwf terminate order-1` ends it without one.")
 
 
 def _why_while(hand: Hand, db: Conn) -> str:

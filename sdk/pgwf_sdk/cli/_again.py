@@ -103,6 +103,11 @@ def _price_words(price: "ForkPrice") -> str:
     ):
         more = f" and {count - KEYS_SHOWN} more" if count > KEYS_SHOWN else ""
         lines.append(f"  {what}: {', '.join(keys[:KEYS_SHOWN]) or 'none'}{more}")
+    if any(key.rpartition("/")[2].startswith("compensation:") for key in price.steps_again):
+        lines.append(
+            "  it has cleaned up after itself: what it has undone, the fork may undo again if it takes over the step's"
+            f" result; `pgwf retry {price.run_id}` would begin before the first step that was undone"
+        )
     return "\n".join(map(printable, lines))
 
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import click
 
+from pgwf_sdk._wording import count_words
 from pgwf_sdk.cli._exit import CliError, ExitCode
 from pgwf_sdk.cli._output import json_object, talk, write_json
 from pgwf_sdk.cli._session import form_option, session
@@ -31,13 +32,15 @@ def lint(references: tuple[str, ...], rules: bool) -> int:
     if not references:
         raise CliError("nothing to look at; expected a module, a file or a folder: pgwf lint shop.py", ExitCode.USAGE)
     files = sorted({file for reference in references for file in _files(reference)})
+    if not files:
+        raise CliError(f"no Python file in {', '.join(references)}: nothing was looked at", ExitCode.USAGE)
     found = [finding for file in files for finding in lint_source(_read(file), str(file))]
     if session().form == "json":
         write_json([json_object(SCHEMA, one) for one in found])
     else:
         for one in found:
             click.echo(str(one))
-        talk(f"{len(found)} found in {len(files)} files" if found else f"nothing found in {len(files)} files")
+        talk(f"{len(found) or 'nothing'} found in {count_words(len(files), 'file')}")
     return ExitCode.ERROR if found else ExitCode.OK
 
 

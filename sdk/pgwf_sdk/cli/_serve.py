@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pgwf_sdk._wording import count_words
 from pgwf_sdk.cli._exit import CliError, ExitCode
 from pgwf_sdk.cli._health import Address, HealthServer, Vitals, ask
 from pgwf_sdk.cli._memory import settle_collector
@@ -95,7 +96,7 @@ def supervise(
             {**os.environ, DSN_VARIABLES[0]: session().dsn},
         )
         stack.enter_context(_served(health, lambda: _vitals_of_all(supervisor, addresses)))
-        talk(f"{processes_count} worker processes; Ctrl-C stops them")
+        talk(f"{count_words(processes_count, 'worker process')}; Ctrl-C stops them")
         return supervisor.run()
 
 

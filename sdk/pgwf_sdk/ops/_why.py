@@ -77,6 +77,8 @@ def why_sentence(situation: Situation) -> str:
     if around.cancel_at is not None:
         by = f" by {around.cancel_by}" if around.cancel_by else ""
         sentence += f" Its cancellation was requested{by} {situation.since(around.cancel_at)} ago."
+        if run.status == "ready" and around.live_workers == 0:
+            sentence += f" It takes a worker to hear of that; `pgwf terminate {run.run_id}` ends it without one."
     given_back = around.last_error or (around.note if run.status in {"waiting", "ready"} else None)
     if given_back:
         sentence += f" The last worker gave it back with: {given_back}."

@@ -11,6 +11,9 @@ from typing import Any, Generic
 from typing_extensions import ParamSpec, TypeVar
 
 from pgwf_sdk._definition import Step
+from pgwf_sdk._errors import SerialisationError
+from pgwf_sdk._names import annotation_text
+from pgwf_sdk._wording import count_words
 
 P = ParamSpec("P")
 R = TypeVar("R", default=Any)
@@ -30,7 +33,8 @@ class MockCall:
 class StepMock(Generic[R]):
     """Answers in a step's stead; `calls` has its executions in order, those after a crash included.
 
-    What it returns goes through the step's own encoding, so a value the real step could not return is refused.
+    What it returns goes through the step's own encoding, so what cannot be stored is refused, and so is a value of
+    another type than the step is annotated with.
     """
 
     def __init__(self, name: str, answer: Callable[..., R] | Sequence[R | BaseException]) -> None:
@@ -56,19 +60,28 @@ class StepMock(Generic[R]):
 
         @wraps(step.fn)
         def answer(*args: Any, **kwargs: Any) -> R:
-            call = MockCall(run_id, key, attempt, args, kwargs)
-            if callable(self._answer):
-                with self._lock:
-                    self.calls.append(call)
-                return self._answer(*args, **kwargs)
-            outcome = self._outcome(call, self._answer)
-            if isinstance(outcome, BaseException):
-                raise outcome
-            return outcome
+            value = self._value(MockCall(run_id, key, attempt, args, kwargs))
+            if not _is_fitting(value, step):
+                raise SerialisationError(
+                    f"mock of step {self.name!r}: {value!r} is no {annotation_text(step.codec.annotation)}, which the"
+                    " step is annotated to return; give it a value of that type",
+                    path="result",
+                )
+            return value
 
         stand_in = replace(step, fn=answer, is_transaction=False, isolate=None)
         vars(stand_in).update(is_async=False, codec=step.codec)
         return stand_in
+
+    def _value(self, call: MockCall) -> R:
+        if callable(self._answer):
+            with self._lock:
+                self.calls.append(call)
+            return self._answer(*call.args, **call.kwargs)
+        outcome = self._outcome(call, self._answer)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
     def _outcome(self, call: MockCall, outcomes: Sequence[R | BaseException]) -> R | BaseException:
         """The next outcome; an attempt that is made again, because its worker died, gets what it got before."""
@@ -79,7 +92,13 @@ class StepMock(Generic[R]):
                 if len(self._given) == len(outcomes):
                     raise AssertionError(
                         f"mock of step {self.name!r}: {call.run_id}{call.key} is call {len(outcomes) + 1},"
-                        f" and {len(outcomes)} outcomes were given; give one for each call and each retry"
+                        f" but given: {count_words(len(outcomes), 'outcome')}; give one for each call and each retry"
                     )
                 self._given[place] = outcomes[len(self._given)]
             return self._given[place]
+
+
+def _is_fitting(value: object, step: Step[..., Any]) -> bool:
+    """An instance of the annotated class fits even if it is not equal to its copy, as NaN and some classes are not."""
+    cls = step.codec.annotation
+    return step.codec.accepts(value) or (isinstance(cls, type) and isinstance(value, cls))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgwf_journal import Entry
 from pgwf_sdk._telemetry import RunTrace
+from pgwf_sdk._wording import count_words
 from pgwf_sdk.replay import report_without_place
 from pgwf_sdk.worker._advance import Claim
 from pgwf_sdk.worker._settings import JournalLimits
@@ -81,7 +82,8 @@ class JournalSize:
 
     @property
     def _words(self) -> str:
-        return f"its journal has {self._entry_count} entries and {self._payload_bytes} bytes of payload"
+        entries = count_words(self._entry_count, "entry")
+        return f"its journal has {entries} and {count_words(self._payload_bytes, 'byte')} of payload"
 
 
 def _weight(entries: Sequence[Entry]) -> int:

@@ -164,6 +164,14 @@ def test_the_command_reads_files_folders_and_modules_and_ends_with_one_when_it_f
     assert (found["rule"], found["line"], found["workflow"]) == ("PGWF101", 23, "shop")
 
 
+def test_looking_at_no_file_is_an_error_and_one_file_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["lint", str(tmp_path)]) == 2
+    assert "no Python file in" in capsys.readouterr().err
+    (tmp_path / "shop.py").write_text(HEAD)
+    assert run_command(["lint", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == "nothing found in 1 file\n"
+
+
 def test_the_rules_are_listed_without_a_database(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["lint", "--rules"]) == 0
     assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == list(RULES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -115,10 +116,34 @@ def test_a_step_that_never_succeeds_fails_the_run(env: Environment) -> None:
         env.run(checkout(17))
 
 
+def test_an_answer_of_another_type_than_the_steps_is_refused_at_once(env: Environment) -> None:
+    by_name = env.mock("charge", returns="bank-17")
+
+    with pytest.raises(RunFailedError, match="mock of step 'charge': 'bank-17' is no Receipt"):
+        env.run(checkout(17))
+    assert by_name.call_count == 1
+
+
+@step
+def measure() -> float:
+    return 1.5
+
+
+@workflow
+def survey(ctx: Context) -> bool:
+    return math.isnan(ctx.step(measure))
+
+
+def test_an_answer_that_is_not_equal_to_itself_is_of_its_type(env: Environment) -> None:
+    env.mock(measure, returns=math.nan)
+
+    assert env.run(survey())
+
+
 def test_more_calls_than_outcomes_are_an_error_that_says_so(env: Environment) -> None:
     env.mock(charge, outcomes=[])
 
-    with pytest.raises(RunFailedError, match="is call 1, and 0 outcomes were given"):
+    with pytest.raises(RunFailedError, match="is call 1, but given: 0 outcomes"):
         env.run(checkout(17))
 
 
