@@ -84,6 +84,8 @@ def running(parent: Path | None = None) -> Generator[Server]:
     PGWF_TEST_PG_BIN names PostgreSQL's programs; otherwise it is the embedded one.
     """
     programs = os.environ.get("PGWF_TEST_PG_BIN")
+    if parent is not None:
+        Path(parent).mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="pgwf-bench-", dir=parent))
     folder.chmod(0o755)
     try:
