@@ -7,23 +7,22 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgwf_sdk import Client, Worker, ops
 from tests.golden.programs import TOKENS, WORKFLOWS, Parcel
+from tests.support import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pgwf_sdk import Run, Workflow
 
 ROOT = Path(__file__).parents[2]
 JOURNALS = Path(__file__).parent / "journals"
 SECONDS_MAX = 60.0
-LOOK_SECONDS = 0.05
 
 
 def record(dsn: str, names: Sequence[str]) -> None:
@@ -55,29 +54,22 @@ def _accompany(client: Client, run: Run[Any]) -> None:
             for number in (1, 2):
                 run.signal("parcel", {"code": f"s{number}", "grams": "1.5"})
         case "golden.human":
-            _until(lambda: client.human.list(need="human.golden"), run.run_id)
+            wait_until(lambda: client.human.list(need="human.golden"), f"{run.run_id} is there", seconds=SECONDS_MAX)
             (task,) = client.human.list(need="human.golden")
             client.human.decide(task.task_id, Parcel("h", Decimal(2)), by="ann")
         case "golden.promises":
-            _until(lambda: len(TOKENS) == 2, run.run_id)
+            wait_until(lambda: len(TOKENS) == 2, f"{run.run_id} is there", seconds=SECONDS_MAX)
             client.complete_awakeable(TOKENS[1], "yes")
             client.complete_awakeable(TOKENS[0], {"code": "p", "grams": "2"})
         case "golden.cancel":
-            _until(lambda: run.status() == "waiting", run.run_id)
+            wait_until(lambda: run.status() == "waiting", f"{run.run_id} is there", seconds=SECONDS_MAX)
             run.cancel(reason="changed her mind", by="ann")
         case _:
             pass
 
 
 def _until_over(run: Run[Any]) -> None:
-    _until(lambda: run.details().is_final, run.run_id)
-
-
-def _until(condition: Callable[[], Any], what: str) -> None:
-    end = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < end, f"{what} did not get there"
-        time.sleep(LOOK_SECONDS)
+    wait_until(lambda: run.details().is_final, f"{run.run_id} is there", seconds=SECONDS_MAX)
 
 
 if __name__ == "__main__":

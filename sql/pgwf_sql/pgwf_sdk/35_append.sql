@@ -1,5 +1,5 @@
 -- Effect: what advance does for one item that keeps its lease and appends one entry: the step of a run that is alone.
--- It does so in a third of the time, and with the same locks and answers: status ok, fenced or conflict.
+-- It does so in two statements, with the same locks and answers: status ok, fenced or conflict.
 -- Locks: the lease.  Errors: WS004; 55P03 when the lease was held by others for longer than 100 ms.
 create or replace function pgwf_sdk.append_entry(
   p_n bigint, p_lease_id uuid, p_expected_seq bigint, p_call int, p_kind smallint, p_phase smallint, p_scope text, p_name text,
