@@ -100,6 +100,12 @@ class Step(Generic[P, R_co]):
         if self.is_async or self.is_transaction:
             what = "an async function" if self.is_async else "run in a transaction, on a connection of the worker"
             raise DefinitionError(f'step {self.name!r} is {what}; expected a plain def with isolate="process"')
+        path = getattr(self.fn, "__qualname__", "")
+        if not path or "<" in path:  # A lambda, or what only exists while another function runs.
+            raise DefinitionError(
+                f'step {self.name!r}: {self.fn!r} cannot be found from another process; with isolate="process" a step'
+                " is a function at the top of a module, or in a class there"
+            )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         workflow = inside_workflow.get()

@@ -59,6 +59,14 @@ def rebuild(payload: bytes | None) -> Exception:
         return StepFailedError(f"the failure was stored in an unknown form: {error}")
 
 
+def message_of(payload: bytes | None) -> str:
+    """The message of an error as it was described; empty when there is none."""
+    try:
+        return _decoder.decode(payload or b"").message
+    except msgspec.MsgspecError:
+        return ""
+
+
 def _envelope(error: BaseException, causes: int) -> _Envelope:
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return _Envelope(

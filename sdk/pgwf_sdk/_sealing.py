@@ -65,6 +65,8 @@ class Sealing:
         self._zstd = None if compress_bytes_min is None else _zstd()
         self._ciphers: dict[str, Any] = {}
         for name, key in (keys or {}).items():
+            if not name:
+                raise DefinitionError("Sealing: a key has no name; what it seals names it, such as '2026-11'")
             if len(key) != KEY_BYTES:
                 raise DefinitionError(f"Sealing: key {name!r} has {len(key)} bytes; expected {KEY_BYTES}")
             self._ciphers[name] = _aes()(key)

@@ -210,7 +210,50 @@ def policies(ctx: Context) -> list[Any]:
     return [settled.values, len(settled.errors), [one.status for one in first], tolerated.values, polled]
 
 
+@step(retry=RetryPolicy(max_attempts=1))
+def unpack(parcel: Parcel) -> None:
+    if parcel.code == "glued":
+        raise LookupError(parcel.code)
+
+
+@step
+def tell(text: str) -> str:
+    return text
+
+
+@step(undo=unpack)
+def wrap(code: str) -> Parcel:
+    return Parcel(code, Decimal(1))
+
+
+@workflow(name="golden.saga")
+def saga(ctx: Context) -> None:
+    ctx.on_exit(tell, "it is over")
+    ctx.step(wrap, "s")
+    ctx.map(wrap, ["glued"])
+    ctx.shield(lambda ctx: ctx.step(refuse, "for good"))
+
+
+@workflow(name="golden.chain")
+def chain(ctx: Context, left: int) -> str:
+    ctx.on_exit(tell, f"{left} left")
+    ctx.step(wrap, f"c{left}")
+    if left:
+        ctx.continue_as_new(chain(left - 1))
+    return "the last"
+
+
+@workflow(name="golden.hop")
+def hop(ctx: Context) -> list[str]:
+    told = [ctx.step(tell, "at home")]
+    ctx.hop(ELSEWHERE)
+    told.append(ctx.step(tell, "elsewhere"))
+    ctx.hop("golden.hop")
+    return [*told, ctx.step(tell, "at home again")]
+
+
+ELSEWHERE = "golden.elsewhere"
 WORKFLOWS: list[Workflow[..., Any]] = [
     steps, values, timers, asyncio_timers, signals, child, children, parallel, mapped, human, cancel, failure,
-    promises, policies,
+    promises, policies, saga, chain, hop,
 ]  # fmt: skip

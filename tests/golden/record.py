@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgwf_sdk import Client, Worker, ops
-from tests.golden.programs import TOKENS, WORKFLOWS, Parcel
+from tests.golden.programs import ELSEWHERE, TOKENS, WORKFLOWS, Parcel
 from tests.support import wait_until
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ SECONDS_MAX = 60.0
 
 def record(dsn: str, names: Sequence[str]) -> None:
     with Client(dsn, name="golden") as client:
-        worker = Worker(client, workflows=WORKFLOWS, worker_id="golden", build="first")
+        worker = Worker(client, workflows=WORKFLOWS, capabilities=[ELSEWHERE], worker_id="golden", build="first")
         working = threading.Thread(target=worker.run, daemon=True)
         working.start()
         for workflow in WORKFLOWS:
@@ -44,7 +44,8 @@ def record(dsn: str, names: Sequence[str]) -> None:
 
 
 def _call(workflow: Workflow[..., Any]) -> Any:
-    return workflow(5) if workflow.name == "golden.child" else workflow()
+    arguments = {"golden.child": (5,), "golden.chain": (1,)}
+    return workflow(*arguments.get(workflow.name, ()))
 
 
 def _accompany(client: Client, run: Run[Any]) -> None:

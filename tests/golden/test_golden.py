@@ -18,6 +18,7 @@ from pgwf_sdk.replay import (
     Blocked,
     Cancelled,
     Completed,
+    Continued,
     Failed,
     RecordedRun,
     Suspended,
@@ -53,6 +54,8 @@ def test_a_recorded_journal_leads_to_the_recorded_end_and_asks_for_nothing(file:
             assert (ending.phase, told(ending.payload)) == (Phase.FAILED, told(payload))
         case Cancelled(payload):
             assert (ending.phase, told(ending.payload)) == (Phase.CANCELLED, told(payload))
+        case Continued(payload=payload):
+            assert (ending.phase, ending.payload) == (Phase.CONTINUED, payload)
         case outcome:
             raise AssertionError(outcome)
     assert [command for command in trial.commands if not isinstance(command, Abandon)] == []

@@ -397,7 +397,8 @@ def result_of(ending: Ending, workflow: Workflow[..., R] | None) -> R:
         )
     cause = None if ending.payload is None else _failure.rebuild(ending.payload)
     if ending.status == "cancelled":
-        raise RunCancelledError(f"run {run_id} was cancelled", run_id=run_id) from cause
+        said = _failure.message_of(ending.payload) or f"run {run_id} was cancelled"
+        raise RunCancelledError(said, run_id=run_id) from cause
     what = "an unknown error" if cause is None else f"{type(cause).__name__}: {cause}"
     raise RunFailedError(
         f"run {run_id} failed with {what}; see `pgwf show {run_id}`, and `client.retry({run_id!r})` once it is mended",

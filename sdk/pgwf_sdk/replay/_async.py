@@ -13,6 +13,8 @@ from pgwf_sdk._errors import ContextError, RunCancelled, RunContinued, Serialisa
 from pgwf_sdk.replay._async_context import AsyncContext, current_scope
 from pgwf_sdk.replay._calls import Settled, TimerCall
 from pgwf_sdk.replay._commands import Blocked, Cancelled, Command, Completed, Continued, Failed, Outcome, RunInfo
+from pgwf_sdk.replay._future import CallFuture
+from pgwf_sdk.replay._group import CallGroup
 from pgwf_sdk.replay._input import decode_input
 from pgwf_sdk.replay._loop import WorkflowLoop
 from pgwf_sdk.replay._machine import CancelRequest, Machine
@@ -115,8 +117,9 @@ class AsyncActivation:
                 machine.stall()
         if machine.blocked is not None:
             return self._end(machine.blocked)
+        error = _error_of(root) or _never_awaited(machine)
         self._leave_code()
-        self._unwinding = Unwinding(machine, _error_of(root))
+        self._unwinding = Unwinding(machine, error)
         return self._finish(root)
 
     def _run_code(self, root: asyncio.Task[Any]) -> bool:
@@ -192,6 +195,22 @@ class AsyncActivation:
 
 def _error_of(root: asyncio.Task[Any]) -> BaseException | None:
     return asyncio.CancelledError("the workflow cancelled itself") if root.cancelled() else root.exception()
+
+
+def _never_awaited(machine: Machine) -> ContextError | None:
+    """The error of code that returned although a call it made was neither done, nor awaited, nor given up."""
+    for call in machine.open_calls():
+        waiter = call.waiter.waiter if isinstance(call.waiter, CallGroup) else call.waiter
+        if isinstance(waiter, CallFuture) and not waiter.is_wanted:
+            error = ContextError(
+                f"{call.kind.label} {call.name!r} ({call.id.key}) was never awaited, and not done when workflow"
+                f" {machine.run.workflow!r} returned; expected `await ctx.…`, or asyncio.create_task(ctx.…) for what"
+                " may be left unfinished"
+            )
+            if call.code is not None:  # A note, since a replay may not know the line.
+                error.add_note(f"It was called at {call.code[0]}:{call.code[1]}.")
+            return error
+    return None
 
 
 class _TimerWaiter:

@@ -283,7 +283,7 @@ class AsyncContext(ContextCore):
         """
         self._check()
         awakeable, call = self._open_callback(start, payload_type, args, timeout)
-        return _answered(self._future(call), self._future(awakeable), awakeable)
+        return _answered(self._future(call), awakeable, self._loop)
 
     def side_effect(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, R]:
         """Call a quick function here, record what it returns, and return that in every replay. Not for slow work."""
@@ -489,11 +489,9 @@ async def _run_branch(fn: Callable[..., Awaitable[Any]], ctx: AsyncContext, args
     return await fn(ctx, *args)
 
 
-async def _answered(
-    started: Coroutine[None, None, Any], answer: Coroutine[None, None, Any], awakeable: AwakeableCall
-) -> Any:
+async def _answered(started: Coroutine[None, None, Any], awakeable: AwakeableCall, loop: WorkflowLoop) -> Any:
     try:
         await started
-        return await answer
+        return await CallFuture(awakeable, loop=loop)
     finally:
         awakeable.abandon()

@@ -140,7 +140,7 @@ class StepCall(PendingCall):
         if entry.phase == Phase.COMPLETED:
             self.value = self.step.codec.decode(entry.payload, entry.encoding)
             if self.step.undo is not None:
-                self.scope.machine.plans.append(Plan(self.step.undo_step, (self.value,), {}, self.id.key))
+                self.scope.machine.plans.append(Plan(self.step.undo_step, (self.value,), {}, self.id.key, self.code))
         elif entry.payload is not None:
             self.error = _failure.rebuild(entry.payload)
         elif entry.phase == Phase.TIMED_OUT:
@@ -161,6 +161,7 @@ class CompensationCall(StepCall):
     def __init__(self, scope: Scope, plan: Plan) -> None:
         super().__init__(scope, plan.step, plan.args, plan.kwargs)
         self.undoes = plan.undoes
+        self.code = plan.code
 
     def command(self) -> Command:
         return RunStep(self.id, self.step, self.args, self.kwargs, self.opened, self.undoes)

@@ -152,13 +152,15 @@ class ContextCore(ABC):
         self._check()
         step = self._as_step(fn)
         step.parameters.check(args, kwargs)
-        self._machine.plans.append(Plan(step, args, kwargs, None))
+        self._machine.plans.append(Plan(step, args, kwargs, None, line_of_caller()))
 
     # -- calls, for the contexts to wait for
 
     def _open_step(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> StepCall:
         step: Step[..., Any] = cast("Any", fn) if type(fn) is Step else self._as_step(fn)
         call = StepCall(self._scope, step, args, kwargs)
+        if step.undo is not None:
+            call.code = line_of_caller()  # A replay looks for it too: the entry of the undo is yet to name it.
         if self._machine.open(call):
             _check_arguments(call)
         return call
@@ -313,7 +315,8 @@ class ContextCore(ABC):
     def _open_map(self, each: Any, items: Sequence[Any], width: int | None, policy: Policy | None) -> CallGroup:
         """A map over a Step or Workflow needs no code of its own between calls, hence no branch to run it."""
         path = self._machine.open_branches("map", self._scope)
-        code = line_of_caller() if not self._machine.history.is_replaying else None
+        # The calls are made on behalf of this line, also when results come that make room for more.
+        code = line_of_caller()
 
         def make_child(scope: Scope, item: Any) -> PendingCall:
             return ChildCall(scope, each(item), None)

@@ -10,16 +10,20 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextvars import Context
+
     from pgwf_sdk.replay._calls import Settled
 
 __all__ = ["CallFuture"]
 
 
 class CallFuture(asyncio.Future[Any]):
-    """Done when a call, or a group of calls, is settled."""
+    """Done when a call, or a group of calls, is settled. `is_wanted` once somebody waits for it, or gave it up."""
 
     def __init__(self, settled: Settled, *, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
+        self.is_wanted = False
         self.settled = settled
         settled.waiter = self
         if settled.is_done:
@@ -41,7 +45,13 @@ class CallFuture(asyncio.Future[Any]):
         else:
             self.set_exception(settled.error)
 
+    def add_done_callback(self, fn: Callable[[Any], object], /, *, context: Context | None = None) -> None:
+        """As every future; whoever waits for one that is not done comes here."""
+        self.is_wanted = True
+        super().add_done_callback(fn, context=context)
+
     def cancel(self, msg: Any = None) -> bool:
+        self.is_wanted = True
         if self.done():
             return False
         if self.settled.abandon():

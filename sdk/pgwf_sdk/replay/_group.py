@@ -87,9 +87,8 @@ class CallGroup(Settled):
             index = self._next
             self._next += 1
             call = self._make(self._machine.scope(f"{self._path}[{index}]"), self._items[index])
-            if self._machine.open(call) and self._code is not None:
-                # Made by the driver on behalf of the line that called `map`.
-                call.code = self._code
+            call.code = self._code
+            self._machine.open(call)
             call.waiter = self
             self._open[call] = index
 

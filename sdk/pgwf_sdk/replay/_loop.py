@@ -176,6 +176,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Context | None = None, **options: Any
     ) -> asyncio.Task[Any]:
+        if isinstance(coro, CallFuture):
+            coro.is_wanted = True
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context, **options)
         # Kept alive here: asyncio itself holds tasks weakly, and when one is collected must not matter to a replay.
         self._tasks.append(task)

@@ -114,12 +114,12 @@ class Machine:
         scope.open[ordinal] = call
         recorded = scope.recorded.get(ordinal)
         if recorded is None:
-            call.code = line_of_caller()
+            call.code = call.code or line_of_caller()
             self._unsent.append(call)
             return True
         if recorded.name != call.name or recorded.kind != call.kind or recorded.occurrence != occurrence:
             if self.blocked is None:
-                call.code = line_of_caller()
+                call.code = call.code or line_of_caller()
                 self.blocked = Blocked(_mismatch.different_call(self, call, recorded))
         elif recorded.phase == Phase.OPENED:
             call.opened = recorded

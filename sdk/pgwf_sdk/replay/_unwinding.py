@@ -32,21 +32,21 @@ class Unwinding:
         """True once all is done."""
         self._has_begun = False
         self._unfinished: list[StepCall] = []
-        self._current: StepCall | None = None
-        self._failed: dict[str, BaseException] = {}
+        self._current: CompensationCall | None = None
+        self._failed: list[CompensationCall] = []
 
     @property
     def error(self) -> BaseException | None:
         """What the run ends with, once all is done."""
         if not self._failed:
             return self._left_with
-        said = "; ".join(f"{key}: {type(error).__name__}: {error}" for key, error in self._failed.items())
+        said = "; ".join(map(_said_of, self._failed))
         failure = CleanupFailedError(
             f"{len(self._failed)} of the steps that clean up after the run failed for good ({said}); settle by hand"
             " what they should have done",
-            keys=tuple(self._failed),
+            keys=tuple(call.id.key for call in self._failed),
         )
-        failure.__cause__ = self._left_with if self._is_failed else next(iter(self._failed.values()))
+        failure.__cause__ = self._left_with if self._is_failed else self._failed[0].error
         return failure
 
     def go_on(self) -> list[Command] | None:
@@ -58,7 +58,7 @@ class Unwinding:
         while machine.blocked is None:
             if self._current is not None and self._current.is_done:
                 if self._current.error is not None:
-                    self._failed[self._current.id.key] = self._current.error
+                    self._failed.append(self._current)
                 self._current = None
             if self._current is None and all(call.is_done for call in self._unfinished):
                 self._current = self._next()
@@ -84,7 +84,7 @@ class Unwinding:
                     self._machine.leave(call)
         return self._has_begun
 
-    def _next(self) -> StepCall | None:
+    def _next(self) -> CompensationCall | None:
         plans = self._machine.plans
         while plans:
             plan = plans.pop()
@@ -94,3 +94,8 @@ class Unwinding:
 
     def _is_due(self, plan: Plan) -> bool:
         return self._is_failed or plan.undoes is None
+
+
+def _said_of(call: CompensationCall) -> str:
+    was = "planned by on_exit" if call.undoes is None else f"undoing {call.undoes}"
+    return f"{call.id.key}, {was}: {type(call.error).__name__}: {call.error}"

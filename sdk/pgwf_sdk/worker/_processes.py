@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pgwf_sdk import _failure, _serial
-from pgwf_sdk._errors import DefinitionError, SerialisationError, StepProcessError
+from pgwf_sdk._errors import SerialisationError, StepProcessError
 from pgwf_sdk.worker._isolated import LENGTH_BYTES, Beat, Flags, Order, Raised, Result, framed
 
 if TYPE_CHECKING:
@@ -130,20 +130,14 @@ async def _message(answers: asyncio.StreamReader) -> bytes:
 
 def _order(command: RunStep, context: StepContext) -> Order:
     step = command.step
-    path: str = getattr(step.fn, "__qualname__", "")
-    module: str = getattr(step.fn, "__module__", "")
-    if not path or not module or "<" in path:
-        raise DefinitionError(
-            f'step {step.name!r}: {step.fn!r} cannot be found from another process; with isolate="process" a step is a'
-            " function at the top of a module, or in a class there"
-        )
+    module: str = step.fn.__module__
     arguments, encoding = _serial.encode((list(command.args), dict(command.kwargs)), None, subject="arguments")
     assert encoding == _serial.TAGGED_JSON
     heard, _ = _serial.encode(context.last_heartbeat)
     return Order(
         module=module,
         file=getattr(sys.modules.get(module), "__file__", None),
-        path=path,
+        path=step.fn.__qualname__,
         arguments=arguments or b"",
         call=context.call,
         attempt=context.attempt,

@@ -195,7 +195,9 @@ def test_a_result_that_cannot_be_stored_fails_the_run_and_names_the_part() -> No
 def test_a_result_that_was_not_awaited_is_told_to_be() -> None:
     @workflow
     async def program(ctx: AsyncContext) -> list[Any]:
-        return [ctx.step(charge, Order("1"))]
+        charged = ctx.step(charge, Order("1"))
+        await ctx.sleep(timedelta(days=1))
+        return [charged]
 
     outcome = Driver(program()).run()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +121,7 @@ def test_a_compensation_that_fails_does_not_stop_the_others_and_the_run_says_so(
         ("/compensation:cancel_booking#2", Phase.COMPLETED),
     ]
     assert b"CleanupFailedError" in outcome.payload
-    assert b"/compensation:cancel_booking#1: ValueError: cannot be cancelled" in outcome.payload
+    assert b"/compensation:cancel_booking#1, undoing /step:book#2: ValueError: cannot be cancelled" in outcome.payload
     assert b'"cause":{"type":"builtins:LookupError"' in outcome.payload
 
 
@@ -276,3 +277,24 @@ def test_a_run_that_was_cancelled_before_it_began_is_replayed_without_its_code()
 
     assert isinstance(outcome, Cancelled)
     assert b"changed her mind" in outcome.payload
+
+
+@workflow
+def outing(ctx: Context) -> None:
+    ctx.on_exit(tell, "office")
+    ctx.step(book, "hotel")
+    ctx.map(book, ["flight"])
+    raise LookupError("the code has left")
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3], ids=["at once", "after a step", "when all is done"])
+def test_what_is_done_at_the_end_names_the_line_that_planned_it_also_in_a_replay(cut: int) -> None:
+    whole = Driver(outing())
+    whole.run()
+    resumed = Driver(outing())
+    resumed.journal[1:] = whole.journal[1:cut]
+    resumed.run()
+
+    _, first = inspect.getsourcelines(outing.fn)
+    lines = [command.id.code for command in resumed.commands if command.id.kind == Kind.COMPENSATION]
+    assert lines == [(__file__, first + line) for line in (4, 3, 2)]

@@ -72,3 +72,8 @@ def test_what_was_moved_or_changed_or_sealed_by_another_key_is_not_opened() -> N
 def test_a_key_of_another_length_is_refused() -> None:
     with pytest.raises(DefinitionError, match="key 'k1' has 5 bytes; expected 32"):
         Sealing({"k1": b"short"})
+
+
+def test_a_key_without_a_name_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="a key has no name"):
+        Sealing({"": NEW})

@@ -141,16 +141,14 @@ def test_a_result_that_cannot_be_stored_is_named(env: Environment) -> None:
         env.run(run_unstorable())
 
 
-def test_what_cannot_be_found_from_another_process_is_refused(env: Environment) -> None:
-    @step(isolate="process", retry=ONCE)
+def test_what_cannot_be_found_from_another_process_is_refused_where_it_is_defined() -> None:
     def local() -> None: ...
 
-    @workflow
-    def run_local(ctx: Context) -> None:
-        ctx.step(local)
-
-    with pytest.raises(RunFailedError, match="a function at the top of a module"):
-        env.run(run_local())
+    for fn in (local, lambda: None):
+        with pytest.raises(DefinitionError, match="a function at the top of a module"):
+            step(isolate="process", name="local")(fn)
+        with pytest.raises(DefinitionError, match="a function at the top of a module"):
+            step(name="local")(fn).options(isolate="process")
     with pytest.raises(DefinitionError, match=r"isolate is 'thread'; expected \"process\""):
         step(isolate="thread")(len)  # type: ignore[call-overload]
 
