@@ -48,3 +48,4 @@ def pgwf_env(pgwf_environment: Environment) -> Iterator[Environment]:
     pgwf_environment.reset()
     yield pgwf_environment
     pgwf_environment.check()
+    pgwf_environment.retire_mocks()

@@ -10,7 +10,7 @@
 from pgwf_sdk.testing._crashes import CrashReport, Cut
 from pgwf_sdk.testing._differences import CrashDifferenceError, ReplayDifferenceError, RunStuckError
 from pgwf_sdk.testing._environment import Environment
-from pgwf_sdk.testing._mocks import MockCall, StepMock
+from pgwf_sdk.testing._mocks import MockCall, StepMock, UnusedMockWarning
 from pgwf_sdk.testing._recording import Recording
 
 __all__ = [
@@ -23,4 +23,5 @@ __all__ = [
     "ReplayDifferenceError",
     "RunStuckError",
     "StepMock",
+    "UnusedMockWarning",
 ]

@@ -14,11 +14,14 @@ from typing_extensions import ParamSpec
 
 from pgwf_sdk._client import Client, Run, _calls
 from pgwf_sdk._definition import Call, Step, Workflow, as_step
+from pgwf_sdk._misuse import check_workflows
 from pgwf_sdk._sealing import Sealing
 from pgwf_sdk.embedded import EmbeddedServer, default_home
 from pgwf_sdk.ops import why_not_running
-from pgwf_sdk.ops._source import run
+from pgwf_sdk.ops._source import run as ask
+from pgwf_sdk.replay._places import line_of_caller
 from pgwf_sdk.testing import _statements
+from pgwf_sdk.testing._arguments import check_instant, check_run, instant_after, mock_answer
 from pgwf_sdk.testing._crashes import Appends, CrashReport, WorkerCut
 from pgwf_sdk.testing._database import OwnDatabase
 from pgwf_sdk.testing._differences import RunStuckError
@@ -27,7 +30,6 @@ from pgwf_sdk.testing._mocks import StepMock
 from pgwf_sdk.testing._recording import Recording
 from pgwf_sdk.testing._session import Stage, VirtualSession
 from pgwf_sdk.worker._settings import CONCURRENCY, GRACE, POLL, STEP_THREADS, Settings
-from pgwf_sql.database import execute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -94,6 +96,7 @@ class Environment:
             self._thread = threading.Thread(target=self._loop.run_forever, name="pgwf-environment", daemon=True)
             self._thread.start()
             self._closing.callback(self._end_thread)
+            self._closing.callback(self.retire_mocks)
             self._session: VirtualSession | None = None
             self.reset()
         except BaseException:
@@ -116,38 +119,50 @@ class Environment:
         """Go on until `run` is over, moving the clock as far as it takes, and return what it returned.
 
         Raises as Run.result does; RunStuckError: it waits for something that no clock brings, such as a signal.
+        TypeError: it is no run's handle.
         """
-        self._settle("infinity", lambda: self._ending(run.run_id).is_final)
-        ending = self._ending(run.run_id)
-        if not ending.is_final:
+        check_run(run, used="env.result")
+
+        def ending() -> _calls.Ending:
+            return ask(self.client, _calls.ending(run.run_id))
+
+        self._settle("infinity", lambda: ending().is_final)
+        ended = ending()
+        if not ended.is_final:
             raise RunStuckError(f"run {run.run_id} is not over: {why_not_running(self.client, run.run_id)}")
-        name = run.details().workflow
-        workflow: Workflow[..., R] | None = self._stage.workflows.get(name)
-        return _calls.result_of(ending, workflow)
+        workflow: Workflow[..., R] | None = self._stage.workflows.get(
+            ask(self.client, _statements.workflow_of(ended.n))
+        )
+        return _calls.result_of(ended, workflow)
 
     def settle(self) -> None:
         """Work until everything waits; the clock does not move."""
         self._settle(None, lambda: False)
 
     def advance(self, duration: timedelta) -> datetime:
-        """Move the clock on, doing what falls due on the way at its time, and return what time it is then."""
-        until = self.now() + duration
+        """Move the clock on, doing what falls due on the way at its time, and return what time it is then.
+
+        TypeError: it is no timedelta. ValueError: it is negative, or leads beyond the last year of a datetime.
+        """
+        until = instant_after(self.now(), duration, used="env.advance")
         self._settle(until, lambda: False)
         return until
 
     def now(self) -> datetime:
         """The time of the environment, which stands still."""
-        with self.client.connection() as connection:
-            return execute(connection, _statements.now())
+        return ask(self.client, _statements.now())
 
     def reset(self, now: datetime | None = None) -> None:
-        """Forget all runs, mocks and differences, and set the clock (default: to the real time, whole seconds)."""
-        with self.client.connection() as connection:
-            execute(connection, _statements.clear(now))
+        """Forget all runs, mocks and differences, and set the clock (default: to the real time, whole seconds).
+
+        ValueError: `now` has no time zone.
+        """
+        check_instant(now, used="env.reset")
+        ask(self.client, _statements.clear(now))
+        self.retire_mocks()
         stage = self._stage
         stage.workflows.clear()
         stage.needs.clear()
-        stage.mocks.clear()
         stage.failures.clear()
         stage.appends = Appends()
         stage.is_replaying = self._is_replaying
@@ -158,7 +173,7 @@ class Environment:
 
     def add(self, *workflows: Workflow[..., Any]) -> None:
         """Know workflows that neither `client` nor a known workflow starts: those of other programs, or of SQL."""
-        for workflow in workflows:
+        for workflow in check_workflows(workflows, used="env.add"):
             self._stage.learn(workflow)
 
     @overload
@@ -178,29 +193,38 @@ class Environment:
         step: Any,
         replacement: Callable[..., Any] | None = None,
         /,
-        *,
-        returns: Any = None,
-        outcomes: Sequence[Any] | None = None,
+        **answers: Any,
     ) -> StepMock[Any]:
         """Let something else answer for a step, known by itself or by its name, until the next reset.
 
         `replacement` is called with the step's arguments; `returns` is returned each time; `outcomes` are what the
         calls and their retries get in turn: an exception is raised, anything else is returned.
+        TypeError: there is none of these, or more than one.
+        UnusedMockWarning, at this line: nothing called it until the next reset, the end of the test or `close`.
         """
         name = step if isinstance(step, str) else as_step(step).name
-        answer = replacement if replacement is not None else outcomes
-        mock: StepMock[Any] = StepMock(name, (lambda *_args, **_kwargs: returns) if answer is None else answer)
-        self._stage.mocks[name] = mock
-        return mock
+        answer = mock_answer(replacement, answers, used=f"env.mock({name!r})")
+        self._stage.mocks[name] = StepMock(name, answer, line=line_of_caller())
+        return self._stage.mocks[name]
+
+    def retire_mocks(self) -> None:
+        """Forget all mocks. UnusedMockWarning: one that nothing called; `reset`, `close` and `pgwf_env` do it too."""
+        mocks, executed = list(self._stage.mocks.values()), sorted(self._stage.executed)
+        self._stage.mocks.clear()
+        self._stage.executed.clear()
+        for mock in mocks:
+            mock.warn_if_unused(executed)
 
     # -- journals -------------------------------------------------------------------------------------------------
 
     def record(self, run: Run[Any]) -> Recording:
         """The run's journal as it is now, to be looked at, or saved and replayed by later versions of the code."""
+        check_run(run, used="env.record")
         return Recording.of(self.client, run.run_id)
 
     def journal(self, run: Run[Any]) -> Sequence[Entry]:
         """The entries of the run's journal."""
+        check_run(run, used="env.journal")
         return self.record(run).entries
 
     def crash_everywhere(
@@ -218,7 +242,11 @@ class Environment:
         time it begins in an environment without runs, at one instant, with the mocks that were set up. Of a long story
         at most `cuts_max` cuts are tried, spread evenly over it.
         CrashDifferenceError: what came out differs, and how.
+        ValueError: `now` has no time zone, or `cuts_max` is below 1.
         """
+        check_instant(now, used="env.crash_everywhere")
+        if cuts_max is not None and cuts_max < 1:
+            raise ValueError(f"env.crash_everywhere(cuts_max={cuts_max}): expected 1 or more, or None for all")
         if callable(story):
             return explore(self, story, now, cuts_max)
         return explore(self, lambda environment: environment.run(story), now, cuts_max)
@@ -234,8 +262,7 @@ class Environment:
 
     def reset_story(self, now: datetime | None, appends: Appends) -> Appends:
         """As `reset`, but what was set up stays: workflows, and mocks, which begin anew. Appends count in `appends`."""
-        with self.client.connection() as connection:
-            execute(connection, _statements.clear(now))
+        ask(self.client, _statements.clear(now))
         for mock in self._stage.mocks.values():
             mock.rewind()
         self._stage.appends = appends
@@ -244,8 +271,7 @@ class Environment:
 
     def run_ids(self) -> list[str]:
         """All runs there are, children included, in the order they were started."""
-        with self.client.connection() as connection:
-            return execute(connection, _statements.run_ids())
+        return ask(self.client, _statements.run_ids())
 
     def _settle(self, until: datetime | str | None, is_over: Callable[[], bool]) -> None:
         self._stage.fault = None
@@ -288,9 +314,6 @@ class Environment:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
-
-    def _ending(self, run_id: str) -> _calls.Ending:
-        return run(self.client, _calls.ending(run_id))
 
     def _end_thread(self) -> None:
         asyncio.run_coroutine_threadsafe(self._drop_session(), self._loop).result()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -14,6 +15,7 @@ from pgwf_sdk._definition import Step
 from pgwf_sdk._errors import SerialisationError
 from pgwf_sdk._names import annotation_text
 from pgwf_sdk._wording import count_words
+from pgwf_sdk.replay._places import Line
 
 P = ParamSpec("P")
 R = TypeVar("R", default=Any)
@@ -30,6 +32,10 @@ class MockCall:
     kwargs: dict[str, Any]
 
 
+class UnusedMockWarning(UserWarning):
+    """A test mocked a step that none of its runs called; the warning stands at the line that made the mock."""
+
+
 class StepMock(Generic[R]):
     """Answers in a step's stead; `calls` has its executions in order, those after a crash included.
 
@@ -37,9 +43,12 @@ class StepMock(Generic[R]):
     another type than the step is annotated with.
     """
 
-    def __init__(self, name: str, answer: Callable[..., R] | Sequence[R | BaseException]) -> None:
+    def __init__(
+        self, name: str, answer: Callable[..., R] | Sequence[R | BaseException], *, line: Line | None = None
+    ) -> None:
         self.name = name
         self.calls: list[MockCall] = []
+        self._line = line or ("<unknown>", 0)
         self._answer = answer
         self._given: dict[tuple[str, str, int], R | BaseException] = {}
         self._lock = Lock()
@@ -54,6 +63,20 @@ class StepMock(Generic[R]):
         with self._lock:
             self.calls.clear()
             self._given.clear()
+
+    def warn_if_unused(self, executed: Sequence[str]) -> None:
+        """UnusedMockWarning, where the mock was made: nothing called it. `executed` names the steps that were."""
+        if self.calls:
+            return
+        path, number = self._line
+        found = f"the steps executed were {', '.join(map(repr, executed))}" if executed else "no step was executed"
+        warnings.warn_explicit(
+            f"mock of step {self.name!r} was not called: {found}; give it the name that the step has in the journal, or"
+            " leave it out",
+            UnusedMockWarning,
+            path,
+            number,
+        )
 
     def stand_in(self, step: Step[..., Any], run_id: str, key: str, attempt: int) -> Step[..., Any]:
         """The step with this mock as its function; one that would take a connection takes none."""

@@ -48,6 +48,8 @@ class Stage:
     workflows: dict[str, Workflow[..., Any]]
     needs: list[str] = field(default_factory=list[str])
     mocks: dict[str, StepMock[Any]] = field(default_factory=dict[str, "StepMock[Any]"])
+    executed: set[str] = field(default_factory=set[str])
+    """The names of the steps that runs executed."""
     failures: list[AssertionError] = field(default_factory=list[AssertionError])
     appends: Appends = field(default_factory=Appends)
     is_replaying: bool = True
@@ -223,6 +225,7 @@ class VirtualSession(Session):
         return _Never()
 
     def start_step(self, driver: Driver, command: RunStep, **options: Any) -> StepAttempt:
+        self._stage.executed.add(command.step.name)
         mock = self._stage.mocks.get(command.step.name)
         if mock is not None:
             step = mock.stand_in(command.step, driver.claim.run_id, command.id.key, options["number"])

@@ -47,3 +47,8 @@ def end_leases(worker_id: str) -> Statement[None]:
 def run_ids() -> Statement[list[str]]:
     """All runs, the oldest first."""
     return Statement("testing_runs", {}, lambda rows: [row["run_id"] for row in rows])
+
+
+def workflow_of(n: int) -> Statement[str]:
+    """The name of run `n`'s workflow."""
+    return Statement("testing_workflow", {"n": n}, read_value)

@@ -25,3 +25,4 @@ def env(environment: Environment) -> Iterator[Environment]:
     environment.reset()
     yield environment
     environment.check()
+    environment.retire_mocks()

@@ -116,6 +116,26 @@ def test_a_difference_in_a_replay_fails_the_test_that_led_to_it(tmp_path: Path, 
     assert "1 passed" in play(tmp_path, server, SUITE.format(count=1), "--pgwf-no-replay")
 
 
+def test_a_mock_of_a_name_that_nothing_has_is_warned_of_and_may_be_made_a_failure(
+    tmp_path: Path, server: EmbeddedServer
+) -> None:
+    source = (
+        textwrap.dedent(SUITE.format(count=2))
+        + """
+@pytest.fixture(autouse=True)
+def scales(pgwf_env, request):
+    pgwf_env.mock("weigh" if "[0]" in request.node.name else "wiegh", lambda parcel: parcel * 100)
+"""
+    )
+
+    told = play(tmp_path, server, source)
+    refused = play(tmp_path, server, source, "-W", "error::pgwf_sdk.testing.UnusedMockWarning")
+
+    assert "2 passed, 1 warning" in told
+    assert "mock of step 'wiegh' was not called: the steps executed were 'weigh'" in told
+    assert "2 passed, 1 error" in refused
+
+
 def test_without_an_environment_nothing_is_loaded() -> None:
     asked = "import sys, pgwf_sdk.pytest_plugin; print('psycopg' in sys.modules, 'msgspec' in sys.modules)"
 
