@@ -5,7 +5,24 @@ A run's copies (its retry, its fork) take entries over as they are, so the run i
 
 from __future__ import annotations
 
-from pgwf_journal import Kind, Phase
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pgwf_journal import Entry, Kind, Phase
+from pgwf_sdk._sealing import SEALED
+
+if TYPE_CHECKING:
+    from pgwf_sdk._sealing import Sealing
+
+
+def opened_entry(sealing: Sealing, entry: Entry) -> Entry:
+    """An entry with its payload in clear. SealedError: it cannot be opened."""
+    if entry.encoding != SEALED:
+        return entry
+    place = entry_place(entry.kind, entry.phase, entry.name, entry.key)
+    payload, encoding = sealing.open(entry.payload, entry.encoding, place)
+    return msgspec.structs.replace(entry, payload=payload, encoding=encoding)
 
 
 def entry_place(kind: int, phase: int, name: str, key: str) -> str:

@@ -73,10 +73,11 @@ def _check_files(files: Sequence[Path], workflows: "Sequence[Workflow[..., Any]]
     from pgwf_sdk.replay import RecordedRun
 
     by_name = {workflow.name: workflow for workflow in workflows}
-    check = ops.Check()
+    check, sealing = ops.Check(), session().sealing
     for file in files:
         try:
             recorded = RecordedRun.from_json(file.read_bytes())
+            recorded = recorded if sealing is None else recorded.opened(sealing)
         except UndecodableError as error:
             raise CliError(f"{file}: {error}", ExitCode.INVALID_INPUT) from error
         workflow = by_name.get(recorded.workflow)

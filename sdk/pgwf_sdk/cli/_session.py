@@ -55,10 +55,15 @@ class Session:
                 name=f"{self.user} (pgwf)",
                 connections_max=1,
                 listen_dsn=listen_dsn or None,
-                sealing=_sealing(os.environ.get(KEYS_VARIABLE)),
+                sealing=self.sealing,
             )
             click.get_current_context().call_on_close(self._client.close)
         return self._client
+
+    @property
+    def sealing(self) -> "Sealing | None":
+        """How values are sealed, by the keys of PGWF_KEYS; None without the variable."""
+        return _sealing(os.environ.get(KEYS_VARIABLE))
 
     @property
     def user(self) -> str:

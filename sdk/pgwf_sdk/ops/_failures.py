@@ -3,6 +3,8 @@
 import msgspec
 from msgspec import Struct
 
+from pgwf_sdk._sealing import is_sealed, sealed_by
+
 
 class Failure(Struct, frozen=True, kw_only=True):
     """An exception that was recorded: its class as `module:Qualname`, its message, and where it was raised."""
@@ -25,6 +27,14 @@ def failure_of(payload: str | None) -> Failure | None:
         return _decoder.decode(payload)
     except msgspec.MsgspecError:
         return None
+
+
+def error_words(payload: str | None) -> str:
+    """The failure in a payload in one line, or why it cannot be told."""
+    if payload is not None and is_sealed(payload):
+        return f"an error that cannot be read: {sealed_by(payload)}"
+    failure = failure_of(payload)
+    return "an error that was not recorded" if failure is None else failure.line()
 
 
 _decoder = msgspec.json.Decoder(Failure)

@@ -92,7 +92,7 @@ def timeline(source: Source, run_id: str, *, fold: bool = True) -> Timeline:
             activations=execute(connection, _statements.activations_statement(summary.n, summary.run_id)),
             children=execute(connection, _statements.children_statement(summary.n, limit=_CHILDREN_MAX)),
             tasks=_tasks_of_run(connection, summary.n, None),
-            attempts=execute(connection, _statements.attempts_statement(summary.n)),
+            attempts=_attempts(source, connection, summary),
             asked_at=execute(connection, _statements.now_statement()),
         )
     return build_timeline(facts, fold=fold)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from pgwf_sdk._wording import count_words, duration_words
-from pgwf_sdk.ops._failures import failure_of
+from pgwf_sdk.ops._failures import error_words
 from pgwf_sdk.ops._rows import Activation, Attempt, JournalEntry, RunSummary, TaskSummary
 from pgwf_sdk.ops._timeline_rows import Look, RowState, Segment, TimelineRow
 
@@ -250,7 +250,6 @@ def _wait_note(call: Call, state: RowState, took: timedelta, facts: Facts) -> st
 def _row_of_attempt(attempt: Attempt, facts: Facts) -> TimelineRow:
     scope, name = _step_of(attempt)
     left = (attempt.next_at - facts.asked_at).total_seconds()
-    failure = failure_of(attempt.error)
     note = (
         f"{count_words(attempt.number, 'failed attempt')}, next {f'in {duration_words(left)}' if left > 0 else 'now'}"
     )
@@ -266,7 +265,7 @@ def _row_of_attempt(attempt: Attempt, facts: Facts) -> TimelineRow:
             Segment(attempt.first_at, facts.ended_at, Look.QUEUED),
             Segment(attempt.first_at, attempt.first_at, Look.FAILED),
         ),
-        note=f"{note}: {failure.line()}" if failure else note,
+        note=f"{note}: {error_words(attempt.error)}",
     )
 
 

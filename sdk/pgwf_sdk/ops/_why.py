@@ -6,9 +6,8 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from pgwf_sdk._sealing import is_sealed, sealed_by
 from pgwf_sdk._wording import count_words, duration_words
-from pgwf_sdk.ops._failures import failure_of
+from pgwf_sdk.ops._failures import error_words
 from pgwf_sdk.ops._rows import Attempt, OpenCall, RunSummary, TaskSummary
 
 COUNT_MAX = 1001
@@ -172,14 +171,7 @@ def _task_words(task: TaskSummary, situation: Situation) -> str:
 def _attempt_words(attempt: Attempt, situation: Situation) -> str:
     words = f"the next attempt of {attempt.key}, in {situation.until(attempt.next_at)}"
     failed = count_words(attempt.number, "attempt")
-    return f"{words}, after {failed} failed, the last with {_error_words(attempt.error)}"
-
-
-def _error_words(error: str | None) -> str:
-    if error is not None and is_sealed(error):
-        return f"an error that cannot be read: {sealed_by(error)}"
-    failure = failure_of(error)
-    return "an error that was not recorded" if failure is None else failure.line()
+    return f"{words}, after {failed} failed, the last with {error_words(attempt.error)}"
 
 
 def _wait_words(call: OpenCall, situation: Situation) -> str:

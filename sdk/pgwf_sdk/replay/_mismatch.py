@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pgwf_journal import key_of
-from pgwf_sdk._errors import RunCancelled
+from pgwf_sdk._errors import RunCancelled, SealedError
 from pgwf_sdk._serial import codec_for
 from pgwf_sdk.replay._places import line_of_error, line_of_function
 from pgwf_sdk.replay._report import DOCS, finished, fixes_for
@@ -34,6 +34,7 @@ _SAID: Final = {
     "returned_early": "the code has returned, and the journal goes on",
     "raised_early": "the code has raised an error, and the journal goes on",
     "undecodable": "what is stored does not fit the type it is to become",
+    "sealed": "what is stored is sealed, and was not opened for the code",
     "stalled": "the code waits for something that no call of the context will ever bring about",
 }
 
@@ -86,14 +87,14 @@ def ended_early(machine: Machine, entry: Entry, error: BaseException | None) -> 
 
 
 def undecodable(machine: Machine, entry: Entry, error: Exception, call: PendingCall | None = None) -> dict[str, Any]:
-    """A payload does not fit the annotation it is decoded by."""
+    """A payload does not fit the annotation it is decoded by, or nobody has opened it."""
     actual = None if call is None else _call(call)
     lines = [] if call is None else [_place(line) for line in machine.stands_at()]
     if actual is not None and len(lines) == 1:
         actual["source"] = lines[0]
     return _report(
         machine,
-        "undecodable",
+        "sealed" if isinstance(error, SealedError) else "undecodable",
         scope=entry.scope,
         position=entry.call,
         expected=entry,

@@ -97,6 +97,10 @@ def fixes_for(
     """What a person can do about a difference, the lines to write first."""
     if found == "undecodable":
         return ["deploy a type that accepts the stored payload (new fields need defaults), then resume the run"]
+    if found == "sealed":
+        return [
+            "give whoever reads it the key, with Sealing or PGWF_KEYS, and resume the run; the code is not at fault"
+        ]
     if found == "stalled":
         return [
             "await only what a ctx call returned, or tasks that do; move other waiting (network, threads, queues) into"

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from pgwf_journal import Entry, Kind, Phase
-from pgwf_sdk import _failure
+from pgwf_sdk import _failure, _places
 from pgwf_sdk._errors import Suspend, UndecodableError
 from pgwf_sdk._sealing import SEALED, unopened
 from pgwf_sdk.replay._async import AsyncActivation
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pgwf_sdk._definition import Workflow
+    from pgwf_sdk._sealing import Sealing
 
 __all__ = ["RecordedRun", "Trial", "try_replay"]
 
@@ -54,6 +55,11 @@ class RecordedRun(Struct, frozen=True, kw_only=True):
             if entry.encoding == SEALED:
                 subject = f"run {self.run_id}: entry {entry.seq} {entry.key} was read without its key"
                 raise unopened(entry.payload or b"", subject)
+
+    def opened(self, sealing: Sealing) -> RecordedRun:
+        """The run with its payloads in clear. SealedError: one cannot be opened."""
+        entries = tuple(_places.opened_entry(sealing, entry) for entry in self.entries)
+        return msgspec.structs.replace(self, entries=entries)
 
     def to_json(self) -> bytes:
         """The journal as a JSON document of the form `pgwf.journal/1`, payloads as they were recorded."""

@@ -15,6 +15,7 @@ from pgwf_sdk.testing._watch import difference, replay, said
 
 if TYPE_CHECKING:
     from pgwf_sdk._definition import Workflow
+    from pgwf_sdk._sealing import Sealing
     from pgwf_sdk.ops import LendsConnection
 
 
@@ -30,9 +31,13 @@ class Recording:
         return cls(ops.recorded_run(client, run_id))
 
     @classmethod
-    def load(cls, path: Path | str) -> Recording:
-        """Read a file that `save` or `pgwf export` wrote. UndecodableError: it is none."""
-        return cls(RecordedRun.from_json(Path(path).read_bytes()))
+    def load(cls, path: Path | str, *, sealing: Sealing | None = None) -> Recording:
+        """Read a file that `save` or `pgwf export` wrote; `sealing` opens what was exported without its key.
+
+        UndecodableError: it is no such file. SealedError: `sealing` lacks the key.
+        """
+        recorded = RecordedRun.from_json(Path(path).read_bytes())
+        return cls(recorded if sealing is None else recorded.opened(sealing))
 
     @property
     def entries(self) -> Sequence[Entry]:

@@ -242,6 +242,7 @@ class VirtualSession(Session):
             info,
             claim.history,
             learn=self._stage.learn,
+            offer=self._stage.offer,
             failed=self._stage.failures.append,
             is_replaying=self._stage.is_replaying,
         )

@@ -8,6 +8,7 @@ import msgspec
 
 from pgwf_journal import Phase
 from pgwf_sdk import _serial
+from pgwf_sdk._definition import pinned
 from pgwf_sdk._errors import Suspend
 from pgwf_sdk.replay import (
     Abandon,
@@ -18,6 +19,7 @@ from pgwf_sdk.replay import (
     Command,
     Completed,
     Failed,
+    Hop,
     OpenHuman,
     Outcome,
     RecordValue,
@@ -54,6 +56,7 @@ class Watch:
         history: Sequence[Entry],
         *,
         learn: Callable[[Workflow[..., Any]], None],
+        offer: Callable[[str], None],
         failed: Callable[[AssertionError], None],
         is_replaying: bool,
     ) -> None:
@@ -63,6 +66,7 @@ class Watch:
         self._info = info
         self._history = list(history)
         self._learn = learn
+        self._offer = offer
         self._failed = failed
         self._is_replaying = is_replaying
         self._next_length = 0
@@ -84,6 +88,8 @@ class Watch:
             self._open[place] = command
             if isinstance(command, StartChild):
                 self._learn(command.call.workflow)
+            elif isinstance(command, Hop):
+                self._offer(pinned(command.need, self._workflow.build))
         # A value that is being recorded would be computed anew; what is fed already has set the code going again.
         is_quiet = not self.is_busy() and not any(isinstance(one, RecordValue) for one in self._open.values())
         if self._is_replaying and is_quiet and len(self._history) >= self._next_length:

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pgwf_journal import Entry, Kind, NewEntry, Phase
+from pgwf_journal import Kind, NewEntry, Phase
 from pgwf_sdk import _places
 from pgwf_sdk._errors import SealedError
-from pgwf_sdk._sealing import SEALED, sealed_by
+from pgwf_sdk._sealing import SEALED, Sealing
 from pgwf_sdk.worker._openings import task_id_of
 
 if TYPE_CHECKING:
-    from pgwf_sdk._sealing import Sealing
     from pgwf_sdk.worker._advance import AttemptNote, Claim, InboxRow, Item, TaskClosing, TaskOpening
     from pgwf_sdk.worker._driver import Driver
+
+_WITHOUT_KEYS = Sealing(compress_bytes_min=None)
+"""What a worker without sealing opens with: it says which key is missing."""
 
 _CLEAR_KINDS = frozenset((Kind.ATTRIBUTE, Kind.CANCEL, Kind.PATCH, Kind.HOP))  # Lists search for attributes.
 
@@ -38,48 +40,31 @@ def sealed(sealing: Sealing, item: Item) -> Item:
 
 
 def opened_claim(sealing: Sealing | None, claim: Claim) -> Claim:
-    """The claim with its journal, inbox and attempts in clear. SealedError: something of it cannot be opened.
-
-    Without sealing only its first entry is looked at; what else may be sealed is refused where it is decoded.
-    """
-    if sealing is None:
-        first = claim.history[0]
-        if first.encoding == SEALED:
-            raise SealedError(
-                f"its input cannot be read: {sealed_by(first.payload or b'')}; give the worker's client a Sealing that"
-                " opens it"
-            )
-        return claim
+    """The claim with its journal, inbox and attempts in clear. SealedError: something of it cannot be opened."""
+    sealing = sealing or _WITHOUT_KEYS
     attempts = {
         key: attempt._replace(heartbeat=sealing.open_text(attempt.heartbeat, _places.attempt_place(key)))
         for key, attempt in claim.attempts.items()
     }
     return claim._replace(
-        history=opened_entries(sealing, claim.history),
-        inbox=opened_inbox(sealing, claim.run_id, claim.inbox),
+        history=[_places.opened_entry(sealing, entry) for entry in claim.history],
+        inbox=_opened_inbox(sealing, claim.run_id, claim.inbox),
         attempts=attempts,
     )
 
 
 def opened_for(sealing: Sealing | None, driver: Driver, rows: list[InboxRow]) -> list[InboxRow]:
     """Inbox rows in clear for the run of a driver, which gives it back if one cannot be opened."""
-    if sealing is None:
-        return rows
     try:
-        return opened_inbox(sealing, driver.claim.run_id, rows)
+        return _opened_inbox(sealing or _WITHOUT_KEYS, driver.claim.run_id, rows)
     except SealedError as error:
         driver.broke(error)
         return []
 
 
-def opened_entries(sealing: Sealing, entries: Sequence[Entry]) -> list[Entry]:
-    """Entries in clear. SealedError: one cannot be opened."""
-    return [_opened_entry(sealing, entry) for entry in entries]
-
-
-def opened_inbox(sealing: Sealing, run_id: str, rows: Sequence[InboxRow]) -> list[InboxRow]:
+def _opened_inbox(sealing: Sealing, run_id: str, rows: Sequence[InboxRow]) -> list[InboxRow]:
     """Inbox rows in clear. SealedError: one cannot be opened."""
-    return [_opened_row(sealing, run_id, row) for row in rows]
+    return [row if row.encoding != SEALED else _opened_row(sealing, run_id, row) for row in rows]
 
 
 def _sealed_entry(sealing: Sealing, entry: NewEntry) -> NewEntry:
@@ -114,12 +99,6 @@ def _sealed_note(sealing: Sealing, note: AttemptNote) -> AttemptNote:
         "error": sealing.seal_text(note["error"], place),
         "heartbeat": sealing.seal_text(note["heartbeat"], place),
     }
-
-
-def _opened_entry(sealing: Sealing, entry: Entry) -> Entry:
-    place = _places.entry_place(entry.kind, entry.phase, entry.name, entry.key)
-    payload, encoding = sealing.open(entry.payload, entry.encoding, place)
-    return entry if payload is entry.payload else msgspec.structs.replace(entry, payload=payload, encoding=encoding)
 
 
 def _opened_row(sealing: Sealing, run_id: str, row: InboxRow) -> InboxRow:

@@ -8,7 +8,6 @@ import os
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 
 from pgwf_sdk import (
@@ -29,6 +28,7 @@ from pgwf_sdk import (
 from pgwf_sdk.cli._app import run_command
 from pgwf_sdk.replay import Blocked, try_replay
 from pgwf_sdk.testing import Environment, Recording, ReplayDifferenceError
+from tests.sdk.sealing.at_rest import in_clear
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,17 +40,6 @@ pytest.importorskip("cryptography")
 
 KEY = os.urandom(32)
 SECRET = "s3cret"
-TEXTS = """
-    select t.name, t.line from (
-      select 'entry' as name, to_jsonb(x) as line from pgwf_journal.entry x
-      union all select 'inbox', to_jsonb(x) from pgwf_sdk.inbox x
-      union all select 'attempt', to_jsonb(x) from pgwf_sdk.attempt x
-      union all select 'task', to_jsonb(x) from pgwf_sdk.task x
-      union all select 'blocked', to_jsonb(x) from pgwf_sdk.blocked x
-      union all select 'job', to_jsonb(x) from pgwf.job x
-      union all select 'run', to_jsonb(x) from pgwf_sdk.run x
-    ) t where t.line::text like any (%s)
-"""
 
 
 @step(retry=RetryPolicy(max_attempts=2))
@@ -124,9 +113,7 @@ def test_inputs_results_signals_decisions_children_and_errors_are_sealed_at_rest
         f"{SECRET} released",
         SECRET,
     ]
-    with psycopg.connect(env.dsn) as connection:
-        found = connection.execute(TEXTS, [[f"%{SECRET}%", f"%{SECRET.encode().hex()}%"]]).fetchall()
-    assert found == []
+    assert in_clear(env.dsn, SECRET) == []
 
 
 def test_a_story_with_sealed_values_ends_alike_wherever_its_worker_is_killed(env: Environment) -> None:
@@ -194,7 +181,7 @@ def test_a_worker_without_the_key_gives_the_run_back_and_says_why(
         assert run.status() == "waiting"
         why = ops.why_not_running(env.client, "failing")
         assert "It waits to be taken again." in why
-        assert "gave it back with: its input cannot be read: it is sealed with key 'k1'" in why
+        assert "gave it back with: input of failing: it is sealed with key 'k1'" in why
 
 
 def test_a_sealed_journal_is_checked_with_the_key_and_refused_without(env: Environment) -> None:
@@ -231,7 +218,10 @@ def test_a_sealed_journal_that_is_replayed_without_the_key_asks_for_it(
         recording.replay(shop)
     outcome = try_replay(shop, recording.recorded.info, recording.entries).outcome
     assert isinstance(outcome, Blocked)
+    assert outcome.report["class"] == "sealed"
     assert LACKING in outcome.report["detail"]
+    assert "fix: give whoever reads it the key" in outcome.report["text"]
+    assert "deploy" not in outcome.report["text"]
     for more in (["--dsn", env.dsn, "--finished"], ["--journal", str(file)]):
         assert run_command(["replay", "--check", f"{__name__}:shop", *more]) not in {0, 9}
         said = capsys.readouterr().err
@@ -270,5 +260,60 @@ def test_the_report_on_a_blocked_run_says_nothing_of_sealed_values(server: Embed
             env.settle()
 
         assert run.status() == "blocked"
-        with psycopg.connect(env.dsn) as connection:
-            assert connection.execute(TEXTS, [[f"%{SECRET}%"]]).fetchall() == []
+        assert in_clear(env.dsn, SECRET) == []
+
+
+def test_a_sealed_file_is_replayed_where_the_key_is_given(
+    env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(env)
+    file = tmp_path / "shop.json"
+    with Client(env.dsn) as client:
+        Recording.of(client, "shop").save(file)
+    assert SECRET not in file.read_text()
+
+    Recording.load(file, sealing=Sealing({"k2": os.urandom(32), "k1": KEY})).replay(shop)
+    with pytest.raises(SealedError, match="sealed with key 'k1', which this reader does not have; it has k2"):
+        Recording.load(file, sealing=Sealing({"k2": KEY}))
+    for key, code in ((f"k1={base64.b64encode(KEY).decode()}", 0), (f"k2={base64.b64encode(KEY).decode()}", 6)):
+        monkeypatch.setenv("PGWF_KEYS", key)
+        assert run_command(["replay", "--check", f"{__name__}:shop", "--journal", str(file)]) == code
+    assert "it has k2" in capsys.readouterr().err
+
+
+def test_a_worker_that_meets_a_sealed_value_after_a_clear_input_gives_the_run_back_and_asks_for_the_key(
+    server: EmbeddedServer,
+) -> None:
+    @workflow
+    def noting(ctx: Context) -> str:
+        return ctx.wait_signal("first", str) + ctx.wait_signal("second", str)
+
+    with (
+        Environment(server.dsn) as env,
+        Client(env.dsn, sealing=Sealing({"k1": KEY})) as knowing,
+    ):
+        run = env.start(noting())
+        knowing.signal(run.run_id, "first", SECRET)
+        env.settle()
+
+        assert run.status() == "waiting"
+        why = ops.why_not_running(env.client, run.run_id)
+        assert "signal first: it is sealed with key 'k1', which this reader does not have; it has none" in why
+        assert "give Client the key" in why
+        assert "deploy" not in why
+
+
+def test_a_sealed_error_of_an_attempt_is_read_in_timeline_and_why_with_the_key_and_named_without(
+    env: Environment,
+) -> None:
+    env.start(shop(SECRET), run_id="shop")
+
+    said = f"OSError: cannot charge {SECRET}"
+    assert said in ops.why_not_running(env.client, "shop")
+    assert said in noted(ops.timeline(env.client, "shop"))
+    with Client(env.dsn) as client:
+        assert "an error that cannot be read: it is sealed with key 'k1'" in noted(ops.timeline(client, "shop"))
+
+
+def noted(timeline: ops.Timeline) -> str:
+    return "\n".join(row.note for row in timeline.rows)

@@ -225,3 +225,12 @@ def test_a_journal_is_recorded_and_replayed_by_later_code(env: Environment, tmp_
         recording.replay(changed)
     assert found.value.report["scope"] == "/"
     assert "step:charge#1" in str(found.value)
+
+
+def test_what_a_run_hops_to_is_offered_without_being_named(env: Environment) -> None:
+    @workflow(build="b1")
+    def moving(ctx: Context) -> str:
+        ctx.hop("elsewhere")
+        return "there"
+
+    assert env.run(moving()) == "there"
