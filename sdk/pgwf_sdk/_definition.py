@@ -255,8 +255,10 @@ class Workflow(Generic[P, R_co]):
                 f"input of workflow {self.name!r}: {error}; expected an object with args and kwargs"
             ) from error
         parameters = self.parameters
-        args = tuple(parameters.codec_at(i).extract(bytes(raw)) for i, raw in enumerate(encoded.args))
-        kwargs = {name: parameters.codec_named(name).extract(bytes(raw)) for name, raw in encoded.kwargs.items()}
+        args = tuple(
+            self._argument(parameters.codec_at(i), raw, parameters.name_at(i)) for i, raw in enumerate(encoded.args)
+        )
+        kwargs = {name: self._argument(parameters.codec_named(name), raw, name) for name, raw in encoded.kwargs.items()}
         try:
             parameters.check(args, kwargs)
         except TypeError as error:
@@ -264,6 +266,12 @@ class Workflow(Generic[P, R_co]):
                 f"{error}; deploy a version that accepts the stored input, then resume the run"
             ) from error
         return args, kwargs
+
+    def _argument(self, codec: Codec, raw: msgspec.Raw, name: str) -> Any:
+        try:
+            return codec.extract(bytes(raw))
+        except UndecodableError as error:
+            raise UndecodableError(f"workflow {self.name!r}: argument {name}: {error}") from error
 
 
 class SyncWorkflow(Workflow[P, R_co]):

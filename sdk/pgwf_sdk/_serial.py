@@ -101,8 +101,7 @@ class Codec:
                 return self._decode_json(payload or b"")
             except (msgspec.MsgspecError, ValueError, TypeError) as error:
                 raise UndecodableError(
-                    f"{_excerpt(payload)} is no {annotation_text(self.annotation)}: {error};"
-                    " deploy a type that accepts what is stored, then resume the run"
+                    f"{_excerpt(payload)} is no {annotation_text(self.annotation)}: {error}"
                 ) from error
         if encoding == TAGGED_JSON:
             return self._untagged(payload or b"")

@@ -33,9 +33,9 @@ def test_a_run_that_waits_for_people_shows_its_work_because_idle_gaps_are_folded
           fraud_score    │        ██████   ≈     ≈         ≈              │ 6.0 s
           human risk     │             ▓▓▓▓≈▓▓   ≈         ≈              │ bob decided after 18h 9m
           human legal    │             ▓▓▓▓≈▓▓▓▓▓≈▓▓       ≈              │ carol decided after 1d 1h
-          pay_out        │                 ≈     ≈         ≈  █████       │ 5.0 s
+          pay_out        │                 ≈     ≈  ▒▒▒▒▒  ≈  █████       │ 5.0 s, cut off before
           email_customer │                 ≈     ≈         ≈       ███████│ 7.0 s
-        ━ leased  ▚ taken over, replayed  █ step  ▓ person  ≈ 3 idle gaps folded (1d 2h)
+        ━ leased  ▚ taken over, replayed  █ step  ▒ failed  ▓ person  ≈ 3 idle gaps folded (1d 2h)
         """
     )
 
@@ -54,9 +54,10 @@ def test_ascii_is_enough_for_everything_a_timeline_says() -> None:
           fraud_score    |     ###   ^     ^        ^         | 6.0 s
           human risk     |        @@@^@@   ^        ^         | bob decided after 18h 9m
           human legal    |        @@@^@@@@@^@@@     ^         | carol decided after 1d ~
-          pay_out        |           ^     ^        ^  ###    | 5.0 s
+          pay_out        |           ^     ^  xxx   ^  ###    | 5.0 s, cut off before
           email_customer |           ^     ^        ^     ####| 7.0 s
-        = leased  / taken over, replayed  # step  @ person  ^ 3 idle gaps folded (1d 2h)
+        = leased  / taken over, replayed  # step  x failed  @ person
+        ^ 3 idle gaps folded (1d 2h)
         """
     )
     assert text.isascii()
@@ -191,3 +192,28 @@ def test_a_child_that_failed_is_not_folded_with_those_that_completed() -> None:
 
     assert sum("audit_one \N{MULTIPLICATION SIGN} 9" in line for line in lines) == 1
     assert sum("[4] child audit_one" in line and "failed after 2.0 s" in line for line in lines) == 1
+
+
+def test_a_step_that_was_cut_off_again_and_again_is_no_idle_gap() -> None:
+    """An hour's work that two workers lost is work, however little of it is in the journal."""
+    story = Story()
+    story.entry(1, "step", "load", lease_no=1)
+    story.lease(1, "w-1", 0, 1800, "lease_lapsed")
+    story.lease(2, "w-2", 1800, 3600, "lease_lapsed")
+    story.entry(3660, "step", "crunch", lease_no=3)
+    story.lease(3, "w-3", 3600, 3661, "complete_job")
+
+    text = drawn(story, width=80)
+
+    assert "≈" not in text
+    (row,) = (line for line in text.splitlines() if "crunch" in line)
+    assert row.count("▒") == 40
+    assert row.endswith("1m 0s, cut off before")
+
+
+def test_a_step_that_runs_for_the_first_time_is_no_idle_gap() -> None:
+    story = Story(status="running", end=None)
+    story.entry(1, "step", "load", lease_no=1)
+    story.lease(1, "w-1", 0, None, None)
+
+    assert "≈" not in drawn(story, asked=3600)

@@ -16,6 +16,7 @@ from pgwf_sdk.ops import Look
 from pgwf_sdk.ops._statements import runs_statement
 from pgwf_sql import query
 from tests.sdk.sql.hand import Hand, child, entry, start, task
+from tests.sdk.sql.test_chains import continuing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,7 +173,10 @@ def test_the_timeline_shows_who_lost_a_lease_and_who_went_on(db: Conn, clock: Cl
     assert rows["w-2"].note == "replayed 1 entry"
     assert [segment.look for segment in rows["w-2"].segments] == [Look.LEASE, Look.REPLAY]
     assert rows["charge"].seconds == 2
-    assert rows["ship"].seconds == 3
+    cut_off, shipped = rows["ship"].segments
+    assert (cut_off.look, cut_off.seconds) == (Look.FAILED, 20)
+    assert (shipped.look, shipped.seconds) == (Look.RUN, 3)
+    assert rows["ship"].note == "3.0 s, cut off before"
     assert rows["order-1"].note == "completed after 27.0 s"
 
 
@@ -314,6 +318,50 @@ def test_why_names_what_ends_a_cancelled_run_that_no_worker_offers_to_take(db: C
     assert "pgwf terminate" not in ops.why_not_running(db, "order-1")
     db.execute("select pgwf_sdk.cancel_run('order-1', 'bob')")
     assert ops.why_not_running(db, "order-1").endswith("; `pgwf terminate order-1` ends it without one.")
+
+
+@pytest.mark.parametrize("status", ["paused", "blocked"])
+def test_why_says_that_a_run_that_is_held_back_does_not_hear_of_its_cancellation(
+    db: Conn, worker: MakeWorker, status: str
+) -> None:
+    hand = worker("w-1", "python")
+    start(db)
+    if status == "paused":
+        db.execute("select pgwf_sdk.pause_run('order-1', 'ann')")
+    else:
+        hand.say(hand.take().item("block", note='{"text": "it differs"}'))
+    db.execute("select pgwf_sdk.cancel_run('order-1', 'bob')")
+
+    sentence = ops.why_not_running(db, "order-1")
+
+    assert ops.get_run(db, "order-1").status == status
+    assert "It hears of that when it goes on; `pgwf terminate order-1` ends it at once." in sentence
+
+
+def test_why_names_what_ends_a_cancelled_run_that_workers_do_not_know(db: Conn, worker: MakeWorker) -> None:
+    hand = worker("w-1", "python")
+    start(db)
+    db.execute("select pgwf_sdk.cancel_run('order-1', 'bob')")
+    assert "pgwf terminate" not in ops.why_not_running(db, "order-1")
+
+    hand.say(hand.take().item("release", note="worker w-1 does not know workflow 'checkout'"))
+
+    sentence = ops.why_not_running(db, "order-1")
+    assert "It takes a worker that knows it to hear of that; `pgwf terminate order-1` ends it without one." in sentence
+    assert "The last worker gave it back with: worker w-1 does not know workflow 'checkout'." in sentence
+
+
+def test_why_names_the_run_that_a_run_went_on_as(db: Conn, worker: MakeWorker) -> None:
+    hand = worker("w-1", "python")
+    start(db, "failed")
+    hand.say(hand.take().end("fail"))
+    start(db, "continued")
+    hand.say(continuing(hand.take()))
+    assert "`pgwf retry failed` tries again" in ops.why_not_running(db, "failed")
+    db.execute("select pgwf_sdk.retry_run('failed', 'bob')")
+
+    assert ops.why_not_running(db, "continued").endswith("It goes on as continued~2 (`pgwf why continued~2`).")
+    assert ops.why_not_running(db, "failed").endswith("It was retried as failed~2 (`pgwf why failed~2`).")
 
 
 def _why_while(hand: Hand, db: Conn) -> str:

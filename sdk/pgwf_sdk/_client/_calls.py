@@ -24,7 +24,9 @@ from pgwf_sdk._errors import (
     RunFailedError,
     RunNotFoundError,
     RunTerminatedError,
+    SealedError,
     SerialisationError,
+    UndecodableError,
 )
 from pgwf_sdk._misuse import check_timedelta
 from pgwf_sdk._places import input_place
@@ -389,7 +391,15 @@ def result_of(ending: Ending, workflow: Workflow[..., R] | None) -> R:
     run_id = ending.run_id
     if ending.status == "completed":
         codec = _serial.codec_for(None) if workflow is None else workflow.codec
-        value: R = codec.decode(ending.payload, ending.encoding)
+        try:
+            value: R = codec.decode(ending.payload, ending.encoding)
+        except SealedError:
+            raise
+        except UndecodableError as error:
+            raise UndecodableError(
+                f"run {run_id}: its result cannot be read: {error}; expected a return annotation that accepts it,"
+                f" or `pgwf result {run_id}`"
+            ) from error
         return value
     if ending.status == "terminated":
         raise RunTerminatedError(

@@ -86,7 +86,12 @@ def _resume(run_id: str, _reason: str | None) -> str:
 
 
 def _retry(run_id: str, _reason: str | None) -> str:
+    from pgwf_sdk._errors import RunFinishedError
+
     retried_id = session().client.retry(run_id, by=session().user).run_id
+    status = ops.get_run(session().client, retried_id).status
+    if status == "completed":
+        raise RunFinishedError(f"run {run_id} went on as {retried_id}, which is completed: there is nothing to retry")
     click.echo(printable(retried_id))
     return f"goes on as {retried_id}"
 

@@ -133,11 +133,24 @@ def _id_command(name: str, doc: str, *, reason: bool, act: Callable[[str, str | 
     return click.command(name, help=doc)(dsn_option(command))
 
 
-def _cancel(run_id: str, reason: str | None) -> str:
-    answer = session().client.cancel(run_id, reason=reason, by=session().user)
-    return {"requested": "asked to stop", "already_requested": "was asked to stop before"}.get(
-        answer, f"was over already: {answer}"
-    )
+@click.command("cancel")
+@click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--reason", help="Why; it is recorded.")
+@click.option(
+    "--grace", metavar="DURATION", help="How long they may clean up, such as 30s, before they are terminated. [5m]"
+)
+@dsn_option
+def cancel(run_ids: tuple[str, ...], reason: str | None, grace: str | None) -> int:
+    """Ask runs to stop: their code sees RunCancelled and may clean up. `-` reads ids from standard input."""
+    patience = None if grace is None else ops.parse_duration(grace)
+
+    def act(run_id: str, reason: str | None) -> str:
+        answer = session().client.cancel(run_id, reason=reason, by=session().user, grace=patience)
+        return {"requested": "asked to stop", "already_requested": "was asked to stop before"}.get(
+            answer, f"was over already: {answer}"
+        )
+
+    return for_each(run_ids, act, reason)
 
 
 def _terminate(run_id: str, reason: str | None) -> str:
@@ -262,12 +275,7 @@ COMMANDS = MappingProxyType(
     {
         "start": start,
         "signal": signal,
-        "cancel": _id_command(
-            "cancel",
-            "Ask runs to stop: their code sees RunCancelled and may clean up. `-` reads ids from standard input.",
-            reason=True,
-            act=_cancel,
-        ),
+        "cancel": cancel,
         "terminate": _id_command(
             "terminate", "Stop runs at once: none of their code runs any more.", reason=True, act=_terminate
         ),

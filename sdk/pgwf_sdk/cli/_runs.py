@@ -114,6 +114,8 @@ def _show_timeline(run_id: str, *, fold: bool, ascii_only: bool, width: int | No
         return
     run = found.run
     write_sentence(_headline(run))
+    if run.attributes:
+        write_sentence(f"attributes: {', '.join(f'{name}={value}' for name, value in sorted(run.attributes.items()))}")
     if not run.is_final:
         write_explanation(ops.why_not_running(client, run.run_id))
     elif (failure := _failure_line(run)) is not None:

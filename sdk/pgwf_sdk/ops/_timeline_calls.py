@@ -156,8 +156,10 @@ def _row_of_call(
     end = call.resolved.recorded_at if call.resolved else facts.ended_at
     state = _STATE_OF_PHASE[call.resolved.phase] if call.resolved else RowState.OPEN
     if call.kind in {"step", "compensation"}:
-        segments = _step_segments(start, end, state)
+        cut_off = starts.cut_off(call)
+        segments = (*cut_off, *_step_segments(start, end, state))
         note = _outcome_words(state, end - start)
+        note += ", cut off before" if cut_off else ""
     elif call.kind == "child":
         segments = _child_segments(start, end, state, child)
         note = _child_note(state, _worked(segments), child)
@@ -317,6 +319,7 @@ class _StartTimes:
 
     def __init__(self, facts: Facts) -> None:
         self._run_start = facts.started_at
+        self._lost = [activation for activation in facts.activations if activation.ended_by == "lease_lapsed"]
         self._lease_starts = {a.lease_no: a.started_at for a in facts.activations}
         self._resolved: dict[str, list[JournalEntry]] = {}
         self._first_seq_below: dict[str, int] = {}
@@ -339,6 +342,23 @@ class _StartTimes:
             return start
         lease_start = self._lease_starts.get(resolved.lease_no) if resolved.lease_no is not None else None
         return min(max(start, lease_start or start), resolved.recorded_at)
+
+    def cut_off(self, call: Call) -> tuple[Segment, ...]:
+        """When workers that lost their leases can have been at a step that another one has recorded."""
+        if call.resolved is None or not self._lost:
+            return ()
+        seq, lease_no = call.resolved.seq, call.resolved.lease_no or 0
+        in_branches = [
+            found[bisect_left(found, seq, key=lambda entry: entry.seq) - 1].recorded_at
+            for scope, found in self._resolved.items()
+            if scope.startswith(f"{call.scope}/") and found[0].seq < seq
+        ]
+        start = max([self._before(call.scope, seq, ordinal=call.ordinal), *in_branches])
+        return tuple(
+            Segment(max(start, lost.started_at), lost.ended_at, Look.FAILED)
+            for lost in self._lost
+            if lost.lease_no < lease_no and lost.ended_at is not None and lost.ended_at > start
+        )
 
     def place_of(self, scope: str, seq: int) -> _Place:
         """Where a call with this first entry stands among the rows."""

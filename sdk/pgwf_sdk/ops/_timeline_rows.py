@@ -24,8 +24,8 @@ class Look(StrEnum):
     MANY = "many"  # several equal rows at once: drawn by how many overlap
 
 
-BUSY_LOOKS = frozenset({Look.RUN, Look.FAILED})
-"""Somebody worked: such time is never folded away."""
+BUSY_LOOKS = frozenset({Look.RUN, Look.FAILED, Look.LEASE})
+"""Somebody worked, perhaps on a step that was cut off: such time is never folded away. Runs that wait have no lease."""
 
 
 class RowState(StrEnum):

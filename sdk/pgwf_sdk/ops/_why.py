@@ -22,6 +22,7 @@ class Circumstances(Struct, frozen=True, kw_only=True):
 
     asked_at: datetime
     note: str | None
+    successor: str | None
     last_error: str | None
     cancel_at: datetime | None
     cancel_by: str | None
@@ -76,8 +77,7 @@ def why_sentence(situation: Situation) -> str:
     if around.cancel_at is not None:
         by = f" by {around.cancel_by}" if around.cancel_by else ""
         sentence += f" Its cancellation was requested{by} {situation.since(around.cancel_at)} ago."
-        if run.status == "ready" and around.live_workers == 0:
-            sentence += f" It takes a worker to hear of that; `pgwf terminate {run.run_id}` ends it without one."
+        sentence += _deafness(situation)
     given_back = around.last_error or (around.note if run.status in {"waiting", "ready"} else None)
     if given_back:
         sentence += f" The last worker gave it back with: {given_back}."
@@ -87,10 +87,23 @@ def why_sentence(situation: Situation) -> str:
     return f"{prose}\n\n{report.strip()}" if report else prose
 
 
+def _deafness(situation: Situation) -> str:
+    """What keeps a run from hearing that it is to stop, and what stops it all the same."""
+    run, around = situation.run, situation.around
+    if run.status in {"paused", "blocked", "crash_concern"}:
+        return f" It hears of that when it goes on; `pgwf terminate {run.run_id}` ends it at once."
+    if run.status == "running" or (around.live_workers and not around.note):
+        return ""
+    return f" It takes a worker that knows it to hear of that; `pgwf terminate {run.run_id}` ends it without one."
+
+
 def _final(situation: Situation) -> str:
-    run = situation.run
+    run, successor = situation.run, situation.around.successor
     ended = f" {situation.since(run.finished_at)} ago" if run.finished_at else ""
     sentence = f"It is over: {run.status}{ended}."
+    if successor is not None:
+        how = "goes on" if run.status == "continued" else "was retried"
+        return f"{sentence} It {how} as {successor} (`pgwf why {successor}`)."
     if run.status == "failed":
         return f"{sentence} `pgwf result {run.run_id}` shows the error, `pgwf retry {run.run_id}` tries again."
     return sentence

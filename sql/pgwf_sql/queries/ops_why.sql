@@ -1,6 +1,7 @@
 select
   pgwf._now() as asked_at,
   b.note,
+  (select s.run_id from pgwf_sdk.run s where s.n = b.successor) as successor,
   j.last_error,
   coalesce(c.recorded_at, i.received_at) as cancel_at,
   coalesce(c.by, i.name) as cancel_by,

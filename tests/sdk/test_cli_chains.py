@@ -1,0 +1,70 @@
+"""Commands on runs that go on as others, and on runs that are told to stop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.sdk.sql.hand import Hand, start, value
+from tests.sdk.sql.test_chains import continuing
+from tests.sdk.test_cli_commands import SHOP, Pgwf, pgwf
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Conn = psycopg.Connection[Any]
+
+__all__ = ["pgwf"]
+
+
+def test_a_retry_of_a_chain_that_has_completed_says_so_and_starts_nothing(pgwf: Pgwf, db: Conn) -> None:
+    hand = Hand(db, "w", ["python"])
+    start(db, "order-1")
+    hand.say(continuing(hand.take()))
+    live = pgwf("retry", "order-1")
+    hand.say(hand.take().end())
+
+    over = pgwf("retry", "order-1")
+    itself = pgwf("retry", "order-1~2")
+
+    assert (live.code, live.out) == (0, "order-1~2\n")
+    assert (over.code, over.out) == (5, "")
+    assert "run order-1 went on as order-1~2, which is completed: there is nothing to retry" in over.err
+    assert (itself.code, itself.out) == (5, "")
+    assert "it is completed, expected failed, cancelled or terminated" in itself.err
+    assert value(db, "select count(*) from pgwf_sdk.runs") == 2
+
+
+def test_a_cancel_may_say_how_long_the_cleanup_may_take(pgwf: Pgwf, db: Conn) -> None:
+    start(db, "order-1")
+
+    wrong = pgwf("cancel", "order-1", "--grace", "soon")
+    said = pgwf("cancel", "order-1", "--grace", "90s", "--reason", "enough")
+    again = pgwf("cancel", "order-1")
+
+    assert wrong.code == 2
+    assert (said.code, again.code) == (0, 0)
+    assert "run order-1: asked to stop" in said.err
+    assert "was asked to stop before" in again.err
+    payload = value(db, "select convert_from(payload, 'UTF8')::jsonb from pgwf_sdk.inbox")
+    assert (payload["reason"], payload["grace_seconds"]) == ("enough", 90)
+
+
+def test_show_prints_the_attributes_of_a_run(pgwf: Pgwf, db: Conn) -> None:
+    start(db, "order-1", attributes={"customer": "ann", "total": 17})
+    start(db, "order-2")
+
+    assert "attributes: customer=ann, total=17\n" in pgwf("show", "order-1").out
+    assert "attributes" not in pgwf("show", "order-2").out
+
+
+@pytest.mark.parametrize("input_", ['["x"]', '{"number": ["x"]}'])
+def test_an_argument_that_does_not_fit_is_named_and_nobody_is_told_to_deploy(pgwf: Pgwf, db: Conn, input_: str) -> None:
+    said = pgwf("start", f"{SHOP}:doubling", "-i", input_)
+
+    assert said.code == 6
+    assert "workflow 'doubling': argument number: " in said.err
+    assert " is no int: Expected `int`, got `" in said.err
+    assert "deploy" not in said.err
+    assert value(db, "select count(*) from pgwf_sdk.runs") == 0
