@@ -18,6 +18,7 @@ from pgwf_sdk._names import check_id, check_name, name_of
 from pgwf_sdk._parameters import Parameters, annotations_of
 from pgwf_sdk._retry import RetryPolicy
 from pgwf_sdk._serial import Codec, codec_for
+from pgwf_sdk._step_options import Durability, OnCancel, check_options
 
 if TYPE_CHECKING:
     from pgwf_sdk.replay import AsyncContext, Context
@@ -29,25 +30,8 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 DEFAULT_RETRY: Final = RetryPolicy()
 
-OnCancel = Literal["abort", "finish"]
-"""What happens to an attempt of a step that nobody waits for any more."""
-
 inside_workflow: Final[ContextVar[str | None]] = ContextVar("pgwf_inside_workflow", default=None)
 """Name of the workflow whose body this thread or task runs; set by the replay, read by `Step.__call__`."""
-
-
-_STEP_OPTION_TYPES: Final[dict[str, type]] = {
-    "need": str,
-    "retry": RetryPolicy,
-    "timeout": timedelta,
-    "total_timeout": timedelta,
-    "heartbeat_timeout": timedelta,
-}
-_OPTION_EXAMPLES: Final[dict[type, str]] = {
-    str: '"gpu"',
-    RetryPolicy: "RetryPolicy(max_attempts=3)",
-    timedelta: "timedelta(seconds=30)",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +44,10 @@ class Step(Generic[P, R_co]):
     its own, which is killed when its time is over or nobody wants its result. A step with a `need` runs only on a
     worker that offers it. `undo` is called with the result, as a step of its own, if the run fails or is cancelled
     later. `on_cancel` says what happens to an attempt that nobody waits for any more: "abort" tells it to stop,
-    "finish" lets it end and be recorded first (default: finish with an `undo`, abort without). Calling a Step calls its
-    function; inside a workflow's body that is an error.
+    "finish" lets it end and be recorded first (default: finish with an `undo`, abort without). `durability="deferred"`
+    gives the code the result at once and records it with what the run records next: cheap, and only for steps without
+    effects, because one whose worker dies in between is executed again. Calling a Step calls its function; inside a
+    workflow's body that is an error.
     """
 
     fn: Callable[..., Any]
@@ -75,37 +61,11 @@ class Step(Generic[P, R_co]):
     isolate: Literal["process"] | None = None
     undo: Callable[..., object] | None = None
     on_cancel: OnCancel | None = None
+    durability: Durability | None = None
     is_transaction: bool = False
 
     def __post_init__(self) -> None:
-        if self.isolate is not None:
-            self._check_isolation()
-        for option, kind in _STEP_OPTION_TYPES.items():
-            value = getattr(self, option)
-            if value is not None and not isinstance(value, kind):
-                raise DefinitionError(
-                    f"step {self.name!r}: {option} is {value!r}; expected a {kind.__name__},"
-                    f" such as {_OPTION_EXAMPLES[kind]}"
-                )
-        if self.need is not None:
-            check_id(self.need, f"step {self.name!r}: need")
-        if self.on_cancel not in (None, "abort", "finish"):
-            raise DefinitionError(f"step {self.name!r}: on_cancel is {self.on_cancel!r}; expected 'abort' or 'finish'")
-        if self.undo is not None:
-            self._check_undo(as_step(self.undo))
-
-    def _check_isolation(self) -> None:
-        if self.isolate != "process":
-            raise DefinitionError(f'step {self.name!r}: isolate is {self.isolate!r}; expected "process"')
-        if self.is_async or self.is_transaction:
-            what = "an async function" if self.is_async else "run in a transaction, on a connection of the worker"
-            raise DefinitionError(f'step {self.name!r} is {what}; expected a plain def with isolate="process"')
-        path = getattr(self.fn, "__qualname__", "")
-        if not path or "<" in path:  # A lambda, or what only exists while another function runs.
-            raise DefinitionError(
-                f'step {self.name!r}: {self.fn!r} cannot be found from another process; with isolate="process" a step'
-                " is a function at the top of a module, or in a class there"
-            )
+        check_options(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         workflow = inside_workflow.get()
@@ -137,6 +97,7 @@ class Step(Generic[P, R_co]):
         isolate: Literal["process"] | None = None,
         undo: Callable[[R_co], object] | None = None,
         on_cancel: OnCancel | None = None,
+        durability: Durability | None = None,
     ) -> Step[P, R_co]:
         """Return a copy with these options; None leaves an option as it is."""
         changes: dict[str, Any] = {
@@ -150,6 +111,7 @@ class Step(Generic[P, R_co]):
             "isolate": isolate,
             "undo": undo,
             "on_cancel": on_cancel,
+            "durability": durability,
         }
         return replace(self, **{option: value for option, value in changes.items() if value is not None})
 
@@ -160,17 +122,14 @@ class Step(Generic[P, R_co]):
         return as_step(self.undo)
 
     @property
+    def is_deferred(self) -> bool:
+        """True when the code sees the result before it is recorded."""
+        return self.durability is not None
+
+    @property
     def finishes(self) -> bool:
         """True when an attempt under way is let come to its end although nobody wants its result any more."""
         return self.on_cancel == "finish" or (self.on_cancel is None and self.undo is not None)
-
-    def _check_undo(self, undo: Step[..., Any]) -> None:
-        try:
-            undo.parameters.check((None,), {})
-        except TypeError as error:
-            raise DefinitionError(f"step {self.name!r}: its undo is called with its result alone: {error}") from None
-        if undo.undo is not None:
-            raise DefinitionError(f"step {self.name!r}: its undo {undo.name!r} has one itself; expected one without")
 
     @cached_property
     def codec(self) -> Codec:
@@ -348,6 +307,7 @@ def step(
     isolate: Literal["process"] | None = None,
     undo: Callable[..., object] | None = None,
     on_cancel: OnCancel | None = None,
+    durability: Durability | None = None,
 ) -> StepDecorator: ...
 def step(
     fn: Callable[..., Any] | None = None,
@@ -363,6 +323,7 @@ def step(
     isolate: Literal["process"] | None = None,
     undo: Callable[..., object] | None = None,
     on_cancel: OnCancel | None = None,
+    durability: Durability | None = None,
 ) -> Any:
     """Define a step, as `@step` or `@step(option=…)`; what the options mean stands at Step.
 
@@ -382,6 +343,7 @@ def step(
             isolate=isolate,
             undo=undo,
             on_cancel=on_cancel,
+            durability=durability,
         )
     if isinstance(fn, Step | Workflow):
         raise DefinitionError(f"{fn!r} is a definition already; expected a function, or {fn!r}.options(…) of a Step")
@@ -397,6 +359,7 @@ def step(
         isolate,
         undo,
         on_cancel,
+        durability,
     )
     return made
 

@@ -252,8 +252,22 @@ def hop(ctx: Context) -> list[str]:
     return [*told, ctx.step(tell, "at home again")]
 
 
+@step(durability="deferred")
+def weigh(code: str) -> Decimal:
+    return Decimal(len(code)) / 4
+
+
+@workflow(name="golden.deferred")
+def deferred(ctx: Context) -> list[Any]:
+    weights = [ctx.step(weigh, code) for code in ("a", "bb")]
+    packed = ctx.step(pack, "c", 100)
+    stood_still = ctx.now()
+    weights += ctx.map(weigh, ["ccc", "dddd"])
+    return [weights, packed, ctx.now() == stood_still]
+
+
 ELSEWHERE = "golden.elsewhere"
 WORKFLOWS: list[Workflow[..., Any]] = [
     steps, values, timers, asyncio_timers, signals, child, children, parallel, mapped, human, cancel, failure,
-    promises, policies, saga, chain, hop,
+    promises, policies, saga, chain, hop, deferred,
 ]  # fmt: skip

@@ -93,6 +93,28 @@ def test_names_that_entry_keys_could_not_hold_are_refused(name: str) -> None:
         charge.options(name=name)
 
 
+@pytest.mark.parametrize(
+    ("options", "promise"),
+    [
+        ({"at_most_once": True}, "at_most_once"),
+        ({"undo": charge.fn}, "given an undo"),
+        ({"on_cancel": "finish"}, "let finish"),
+    ],
+)
+def test_a_step_whose_end_must_be_recorded_cannot_be_deferred(options: dict[str, Any], promise: str) -> None:
+    with pytest.raises(DefinitionError, match=f'has durability="deferred" and is {promise}'):
+        step(durability="deferred", **options)(charge.fn)
+    with pytest.raises(DefinitionError, match=promise):
+        charge.options(**options).options(durability="deferred")
+
+
+def test_an_undo_cannot_be_deferred_nor_is_there_another_durability() -> None:
+    with pytest.raises(DefinitionError, match="its undo 'take_back' has durability"):
+        charge.options(undo=step(name="take_back", durability="deferred")(lambda receipt: None))
+    with pytest.raises(DefinitionError, match="durability is 'never'; expected \"deferred\""):
+        charge.options(durability="never")  # type: ignore[arg-type]  # pyright: ignore
+
+
 def test_what_is_defined_already_cannot_be_defined_again() -> None:
     with pytest.raises(DefinitionError, match="is a definition already"):
         step(charge)

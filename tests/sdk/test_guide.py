@@ -51,6 +51,7 @@ CASES: dict[str, Any] = {
     "track": "delivered",
     "repeatable": None,
     "changed": "bank-17",
+    "quoted_checkout": "bank-17: 3",
 }
 
 

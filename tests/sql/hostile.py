@@ -115,6 +115,7 @@ ITEM: dict[str, Any] = {
     "p_decides": [False],
     "p_notes": [None],
     "p_lapsed": [False],
+    "p_told": [0],
 }
 CHILD: dict[str, Any] = {
     "p_child_items": [1],
@@ -218,7 +219,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "pgwf_journal.read": [{}],
     "pgwf_sdk.advance": [
         {**ITEM, **ENTRY, **CHILD, "p_slots": 1},
-        {**ITEM, **ENTRY, "p_dispositions": ["park"]},
+        {**ITEM, **ENTRY, "p_dispositions": ["park"], "p_told": [1]},
         {**ITEM, **ENTRY, "p_dispositions": ["release"]},
         {**ITEM, **ENTRY, "p_dispositions": ["hop"]},
         {**ITEM, "p_dispositions": ["block"], "p_notes": ["{}"]},

@@ -64,6 +64,18 @@ def line(ctx: Context, names: list[str]) -> list[str]:
     return [ctx.step(work, name) for name in names]
 
 
+@step(durability="deferred")
+def ponder(name: str) -> str:
+    """The same, as a step whose result is recorded with what comes next."""
+    return str(work.fn(name))
+
+
+@workflow(need="python")
+def pondered(ctx: Context, names: list[str]) -> list[str]:
+    """Steps named in small letters are deferred."""
+    return [ctx.step(work if name.isupper() else ponder, name) for name in names]
+
+
 @workflow(need="python")
 def saga(ctx: Context, names: list[str]) -> None:
     for name in names:
@@ -98,7 +110,7 @@ def main() -> None:
     with Client(dsn) as client:
         worker = Worker(
             client,
-            workflows=[line, pair, answered, saga],
+            workflows=[line, pair, answered, saga, pondered],
             capabilities=capabilities,
             lease=timedelta(seconds=float(lease_seconds)),
             poll=timedelta(milliseconds=500),

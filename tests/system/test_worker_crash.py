@@ -89,6 +89,35 @@ def test_a_worker_killed_in_any_step_is_replaced_and_only_that_step_runs_again(
     assert db.execute("select * from pgwf.check()").fetchall() == []
 
 
+@pytest.mark.parametrize(
+    ("dies_at", "again"),
+    [("b", "abCdE"), ("C", "abCdE"), ("d", "dE"), ("E", "dE")],
+    ids=["in a deferred step", "before its record", "after it", "before the last record"],
+)
+def test_a_worker_killed_before_deferred_steps_are_recorded_does_them_again_and_loses_nothing_after_them(
+    dies_at: str, again: str, client: Client, db: psycopg.Connection[Any], start_process: Callable[..., WorkerProcess]
+) -> None:
+    names = list("abCdE")
+    db.execute("insert into deaths_due values (%s)", [dies_at])
+    first = start_process()
+    run = client.start(flows.pondered(names))
+    wait_until(lambda: first.poll() is not None, "the first worker is dead", seconds=60)
+    recorded = [key for (key,) in db.execute("select key from pgwf_journal.entries order by seq").fetchall()]
+    assert recorded[1:] == (["/step:ponder#1", "/step:ponder#2", "/step:work#1"] if again == "dE" else [])
+
+    start_process()
+
+    assert run.result(timeout=SOON) == [name.upper() for name in names]
+    assert effects(db) == [*names[: names.index(dies_at) + 1], *again]
+    assert recorded_more_than_once(db) == []
+    keys = db.execute("select key from pgwf_journal.entries where kind = 'step' order by seq").fetchall()
+    assert [key for (key,) in keys] == [
+        *("/step:ponder#1", "/step:ponder#2", "/step:work#1"),
+        *("/step:ponder#3", "/step:work#2"),
+    ]
+    assert db.execute("select * from pgwf.check()").fetchall() == []
+
+
 @pytest.mark.parametrize("dies_at", ["exit", "undo C", "undo B", "undo A"])
 def test_a_worker_killed_while_a_saga_is_undone_is_replaced_and_each_step_is_undone_once(
     dies_at: str, client: Client, db: psycopg.Connection[Any], start_process: Callable[..., WorkerProcess]

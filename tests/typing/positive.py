@@ -67,6 +67,11 @@ async def score(receipt: Receipt, *, model: str = "m") -> float:
     return float(receipt.cents + len(model))
 
 
+@step(durability="deferred")
+def guess(order: Order, *, rough: bool = False) -> int:
+    return len(order.id) + rough
+
+
 @step
 def bare(x: int) -> str:
     return str(x)
@@ -95,6 +100,8 @@ def checkout(ctx: Context, order: Order, *, fast: bool = False) -> Receipt:
     risk = ctx.step(score, receipt, model="x" if fast else "y")
     assert_type(risk, float)
     assert_type(ctx.step(bare, 1), str)
+    assert_type(ctx.step(guess, order, rough=True), int)
+    assert_type(ctx.step(bare.options(durability="deferred"), 1), str)
     assert_type(ctx.step(plain, 1, b="x"), bytes)
     assert_type(ctx.step(aplain, 1), bytes)
     assert_type(ctx.step(len, [1]), int)

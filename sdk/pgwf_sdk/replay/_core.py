@@ -13,7 +13,7 @@ from pgwf_journal import ENCODING_JSON
 from pgwf_sdk import _failure
 from pgwf_sdk._attributes import AttributeValue, attribute_json
 from pgwf_sdk._definition import Call, Step, Workflow, as_step
-from pgwf_sdk._errors import ContextError
+from pgwf_sdk._errors import ContextError, DefinitionError
 from pgwf_sdk._misuse import check_call, check_timedelta
 from pgwf_sdk._names import check_name
 from pgwf_sdk._serial import codec_for
@@ -152,6 +152,11 @@ class ContextCore(ABC):
         self._check()
         step = self._as_step(fn)
         step.parameters.check(args, kwargs)
+        if step.is_deferred:
+            raise DefinitionError(
+                f'ctx.on_exit: step {step.name!r} has durability="deferred"; expected one whose end is recorded at'
+                " once, so that it is not repeated"
+            )
         self._machine.plans.append(Plan(step, args, kwargs, None, line_of_caller()))
 
     # -- calls, for the contexts to wait for
@@ -179,6 +184,7 @@ class ContextCore(ABC):
                 plain.total_timeout,
                 undo=plain.undo,
                 on_cancel=plain.on_cancel,
+                durability=plain.durability,
                 is_transaction=True,
             )
         return self._open_step(step, args, kwargs)

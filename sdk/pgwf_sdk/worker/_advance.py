@@ -103,6 +103,7 @@ class Item(Struct):
     decides: bool = False
     note: str | None = None
     lapsed: bool = False
+    told: int = 0
     entries: list[NewEntry] = field(default_factory=list)
     children: list[ChildStart] = field(default_factory=list)
     consumed: list[int] = field(default_factory=list)
@@ -113,7 +114,8 @@ class Item(Struct):
     @property
     def is_plain(self) -> bool:
         """True when it goes without what `pgwf_sdk.advance` takes from the short arrays."""
-        return self.disposition in _PLAIN and not self.decides and not self.lapsed and not self.tasks
+        is_usual = not (self.decides or self.lapsed or self.told)
+        return self.disposition in _PLAIN and is_usual and not self.tasks
 
     @property
     def is_one_entry(self) -> bool:
@@ -266,6 +268,7 @@ def _details(items: Sequence[Item]) -> dict[str, PackedArray]:
         "decides": booleans([item.decides for item in items]),
         "notes": texts([item.note for item in items]),
         "lapsed": booleans([item.lapsed for item in items]),
+        "told": integers([item.told for item in items]),
     }
 
 

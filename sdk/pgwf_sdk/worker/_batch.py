@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -13,10 +14,19 @@ from pgwf_sdk.worker._advance import AttemptNote, ChildStart, TaskClosing, TaskO
 from pgwf_sdk.worker._openings import child_start, task_opening
 from pgwf_sdk.worker._waits import Draft, Resolution, Wait, Waits, draft, opening
 
+DEFERRED_ENTRIES_MAX: Final = 100
+"""So many results the code of a run may know before they are recorded; a crash repeats no more steps than that."""
+
+DEFERRED_BYTES_MAX: Final = 1 << 20
+"""Payload of such results after which they are recorded."""
+
 
 @dataclass(slots=True)
 class Batch:
-    """Entries and what goes with them, gathered while the item before them is on its way."""
+    """Entries and what goes with them, gathered while the item before them is on its way.
+
+    The code of the run knows the first `told` of its drafts already: they are no reason to say anything, and go first.
+    """
 
     drafts: list[Draft] = field(default_factory=list)
     consumed: list[int] = field(default_factory=list)
@@ -25,9 +35,24 @@ class Batch:
     attempts: list[AttemptNote] = field(default_factory=list)
     by_deadline: list[Wait] = field(default_factory=list)
     cancels: list[str] = field(default_factory=list)
+    told: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.drafts or self.consumed or self.attempts or self.tasks or self.cancels)
+        return bool(len(self.drafts) > self.told or self.consumed or self.attempts or self.tasks or self.cancels)
+
+    @property
+    def news(self) -> list[Draft]:
+        """What the code does not know yet."""
+        return self.drafts[self.told :]
+
+    @property
+    def is_deferrable(self) -> bool:
+        """True when all that is new may be told at once, and recorded with what comes next."""
+        if not self.drafts or not self.drafts[-1].is_deferred or len(self.drafts) > DEFERRED_ENTRIES_MAX:
+            return False
+        if self.consumed or self.children or self.attempts or self.tasks or self.cancels:
+            return False
+        return all(one.is_deferred for one in self.drafts) and _weight(self.drafts) <= DEFERRED_BYTES_MAX
 
     def add(self, resolution: Resolution) -> None:
         """Take over what the inbox and the clock resolved."""
@@ -39,7 +64,7 @@ class Batch:
     def forget(self, key: str) -> bool:
         """Take out what was going to be said about a call. True when it was to be opened."""
         is_unopened = any(one.entry.key == key and one.entry.phase is Phase.OPENED for one in self.drafts)
-        self.drafts = [one for one in self.drafts if one.entry.key != key or one.entry.call == 0]
+        self.drafts[self.told :] = [one for one in self.news if one.entry.key != key or one.entry.call == 0]
         self.children = [child for child in self.children if child.key != key]
         self.tasks = [task for task in self.tasks if task["key"] != key]
         return is_unopened
@@ -61,11 +86,18 @@ class Batch:
         following.drafts[:0] = [
             one for one in self.drafts if one.entry.key not in decided and one.entry.kind is not Kind.RUN
         ]
+        following.told = self.told
         following.tasks[:0] = [task for task in self.tasks if task["key"] not in decided]
         following.consumed[:0] = self.consumed
         following.children[:0] = self.children
         following.cancels[:0] = self.cancels
         following.attempts[:0] = self.attempts
+
+    def take_told(self, other: "Batch") -> None:
+        """Take over from `other` what the code knows already."""
+        self.drafts[:0] = other.drafts[: other.told]
+        other.drafts = other.news
+        self.told, other.told = other.told, 0
 
     def open(self, run_id: str, wait: Wait) -> None:
         """Record that the run waits, and open what it waits for. UsageError: that cannot be."""
@@ -97,3 +129,7 @@ class Batch:
             )
             self.drafts[index] = Draft(failed, self.drafts[index].code)
         return list(refused)
+
+
+def _weight(drafts: list[Draft]) -> int:
+    return sum(len(one.entry.payload or b"") for one in drafts)

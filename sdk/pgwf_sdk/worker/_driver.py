@@ -41,8 +41,9 @@ from pgwf_sdk.worker._advance import (
 from pgwf_sdk.worker._batch import Batch
 from pgwf_sdk.worker._ending import ending_of
 from pgwf_sdk.worker._engine import Engine
+from pgwf_sdk.worker._head import Head
 from pgwf_sdk.worker._home import Home
-from pgwf_sdk.worker._port import Handle, Port
+from pgwf_sdk.worker._port import Alarm, Port
 from pgwf_sdk.worker._room import Occupant
 from pgwf_sdk.worker._size import JournalSize
 from pgwf_sdk.worker._stepping import STEP_KINDS, Stepping
@@ -62,7 +63,7 @@ class Driver:
         self.claim = claim
         self.trace = trace
         self._port = port
-        self._head: int | None = claim.head  # None: not known, so nothing more can be appended.
+        self._head = Head(claim)
         self._lapsed = claim.streak > 0
         self.waits = Waits(claim.inbox, deadline=claim.deadline, is_cancelled=_hears_of_cancel(claim.history))
         self._size = JournalSize(claim, port.journal_limits, trace)
@@ -75,7 +76,7 @@ class Driver:
         self._leaving: Disposition | None = None
         self._leave_note: str | None = None
         self._leave_delay = timedelta(0)
-        self._alarm: Handle | None = None
+        self._alarm = Alarm(port, self._pump)
         self._turn: str | None = None  # The step that appends in a transaction of its own, as the item in flight.
         self._wants_inbox = False
         self._is_explaining = False  # The report on a blocked run gets its source lines.
@@ -110,12 +111,12 @@ class Driver:
         self._is_settling = True
         match answer.status:
             case "ok":
-                entries = self._committed(item, answer.now_at)
+                news = self._committed(item, answer.now_at)
                 if item.disposition != "keep":
                     self._over(_RELEASED_AS[item.disposition])
-                elif entries and self._outcome is None:
+                elif news and self._outcome is None:
                     self._size.heed(self)
-                    self._engine.feed(entries)
+                    self._engine.feed(news)
             case "unread":
                 self._engine.feed(self._committed(item, answer.now_at))
                 self.waits.arrive(self._port.opened_inbox(self, answer.inbox))
@@ -156,7 +157,9 @@ class Driver:
         if self._is_over:
             return
         if isinstance(report, StepRaised) and self._turn == call.key:
-            self._turn = self._in_flight = None  # Its transaction rolled back, with the entry in it.
+            turn, self._turn, self._in_flight = self._in_flight, None, None
+            if turn is not None:
+                self._batch.take_told(turn)  # Its transaction rolled back, with the entries in it.
         step = self._steps.reported(call, number, report, self._batch)
         if step is not None and step.step.need is not None and self._home.is_away:
             # The step is what brought the run here; the rest belongs to its home fleet.
@@ -249,13 +252,14 @@ class Driver:
             return
         if self._is_explaining or self._is_settling:
             return
+        self._tell_deferred()
         is_quiet = self.waits.is_quiet and self._steps.is_quiet
         if self._outcome is None and not is_quiet:
             self._look_around()
         elif is_quiet and not (self._batch or self._outcome or self._wants_inbox or self._steps.is_idle):
             return  # Its steps will say when there is more.
         # What was said before goes first: a patch marker must not come after what the new code did.
-        if not is_quiet and self._head is not None and not self._batch.drafts and self._give_turn():
+        if not is_quiet and self._head.seq is not None and not self._batch.news and self._give_turn():
             return
         codes = {one.code for one in self._batch.drafts if one.code is not None}
         if not is_quiet:
@@ -267,18 +271,30 @@ class Driver:
             return
         item = self._next_item()
         if item is None:
-            self._set_alarm()
+            self._alarm.set(_earliest(self._steps.next_instant, self.waits.next_instant()))
             return
         item.entries = [
             one.entry if one.code is None else replace(one.entry, code=numbers[one.code]) for one in self._batch.drafts
         ]
         item.consumed, item.children = self._batch.consumed, self._batch.children
         item.tasks, item.attempts, item.cancels = self._batch.tasks, self._batch.attempts, self._batch.cancels
-        item.decides = bool(self._batch.by_deadline) or self._wants_inbox
+        item.decides, item.told = bool(self._batch.by_deadline) or self._wants_inbox, self._batch.told
         self._wants_inbox = False
         self._in_flight, self._batch = self._batch, Batch()
         self.is_giving_back = item.disposition != "keep"
         self._port.submit(self, item)
+
+    def _tell_deferred(self) -> None:
+        """Let the code go on with results that may be recorded later, if nothing else comes before them."""
+        if self._outcome is not None or self._leaving is not None or not self._batch.is_deferrable or not self._batch:
+            return
+        news = self._head.ahead(self._batch)
+        self._batch.told = len(self._batch.drafts)
+        self._size.grow(news)
+        self._is_settling = True
+        self._size.heed(self)
+        self._engine.feed(news)
+        self._is_settling = False
 
     def _numbered(self) -> None:
         self._is_numbering = False
@@ -290,13 +306,14 @@ class Driver:
         turn = self._steps.next_turn(batch)
         if turn is None:
             return False
+        batch.take_told(self._batch)
         item = self._item("keep")
         numbers = self._port.code_numbers({one.code for one in batch.drafts if one.code is not None}, _nothing) or {}
         item.entries = [
             replace(one.entry, code=None if one.code is None else numbers.get(one.code)) for one in batch.drafts
         ]
-        item.attempts = batch.attempts
-        self._turn, self._in_flight = item.entries[0].key, batch
+        item.attempts, item.told = batch.attempts, batch.told
+        self._turn, self._in_flight = item.entries[-1].key, batch
         turn.set_result(item)
         return True
 
@@ -337,7 +354,7 @@ class Driver:
             and (moved := self._home.move(batch)) is not None
         ):
             return self._item(moved, need=self._home.need)
-        if not is_idle or any(one.entry.phase is not Phase.OPENED for one in batch.drafts):
+        if not is_idle or any(one.entry.phase is not Phase.OPENED for one in batch.news):
             return self._item("keep") if batch or self._wants_inbox else None
         return self._parking_item()
 
@@ -360,8 +377,9 @@ class Driver:
 
     def _last_item(self, outcome: Outcome) -> Item:
         ending = ending_of(self.claim, outcome)
-        if ending.entry is None:
-            self._batch = Batch()  # The run stays as it was.
+        if ending.entry is None:  # The run stays as its code knew it.
+            told, self._batch = self._batch, Batch()
+            self._batch.take_told(told)
         else:
             self._batch.drafts.append(Draft(ending.entry))
         return self._item(ending.disposition, need=ending.need, note=ending.note)
@@ -379,7 +397,7 @@ class Driver:
         return Item(
             n=self.claim.n,
             lease_id=self.claim.lease_id,
-            expected_seq=self._head,
+            expected_seq=self._head.seq,
             disposition=disposition,
             until=until,
             delay=delay,
@@ -393,30 +411,14 @@ class Driver:
     # -- after a commit -------------------------------------------------------------------------------------------
 
     def _committed(self, item: Item, now_at: datetime) -> list[Entry]:
-        head = item.expected_seq or 0
-        entries = [
-            Entry(
-                head + index,
-                new.call,
-                new.kind,
-                new.phase,
-                new.scope,
-                new.name,
-                new.occurrence,
-                new.payload,
-                new.encoding,
-                now_at,
-                self.claim.lease_no,
-                new.code,
-            )
-            for index, new in enumerate(item.entries, 1)
-        ]
-        self._head = head + len(entries)
+        """Take note of what was recorded, and return what the code does not know yet."""
+        entries = self._head.committed(item, now_at)
+        news = entries[item.told :]
         self._lapsed = self._lapsed and not entries
         if not entries:
             return entries
         self.trace.committed(entries)
-        self._size.grow(entries)
+        self._size.grow(news)
         for entry in entries:
             if entry.phase is not Phase.OPENED:
                 if entry.kind in STEP_KINDS:
@@ -426,33 +428,23 @@ class Driver:
                 self._steps.opened(entry.key)
             else:
                 self.waits.opened(entry)
-        return entries
+        return news
 
     def _start_over(self, delay: timedelta = timedelta(0), note: str | None = None) -> None:
         """Forget what this activation knows and give the run back, to be replayed from the journal."""
         self._steps.drop_all(but=self._turn)
         self._batch = Batch()
         self._outcome = None
-        self._head = None
+        self._head.seq = None
         self.leave("release", delay=delay, note=note)
 
     def _over(self, status: str) -> None:
         self._is_over = True
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self._alarm.set(None)
         self._steps.drop_all()
         self._engine.close()
         self.trace.released(status)
         self._port.released(self, status)
-
-    def _set_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        if self.waits.is_quiet and self._steps.is_quiet:
-            return
-        if (instant := _earliest(self._steps.next_instant, self.waits.next_instant())) is not None:
-            self._alarm = self._port.call_at(instant, self._pump)
 
 
 def _nothing() -> None:

@@ -142,13 +142,15 @@ class Stepping:
             self._note(call.key, number, report.retry_in, batch, error=report.envelope.decode())
             self._retries[call.key] = _Retry(attempt.command, self._noted[call.key].next_at)
             return None
+        is_deferred = attempt.command.step.is_deferred
         if isinstance(report, StepReturned):
-            batch.drafts.append(draft(call, Phase.COMPLETED, report.payload, report.encoding))
+            done = draft(call, Phase.COMPLETED, report.payload, report.encoding, is_deferred=is_deferred)
+            batch.drafts.append(done)
         else:
             log.warning(
                 "run %s: %s failed in attempt %d, the last one", self._run_id, call.key, number, exc_info=report.error
             )
-            batch.drafts.append(draft(call, Phase.FAILED, report.envelope, ENCODING_JSON))
+            batch.drafts.append(draft(call, Phase.FAILED, report.envelope, ENCODING_JSON, is_deferred=is_deferred))
         if self._noted.pop(call.key, None) is not None:
             batch.attempts.append(_over(call.key, number))
         return attempt.command

@@ -24,16 +24,22 @@ _ADDRESSED = frozenset({Kind.AWAKEABLE, Kind.CHILD, Kind.HUMAN})  # Their inbox 
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """An entry to append, with the user's line it comes from while that line has no number yet."""
+    """An entry to append, with the user's line it comes from while that line has no number yet.
+
+    One that `is_deferred` is no reason for a commit.
+    """
 
     entry: NewEntry
     code: tuple[str, int] | None = None
+    is_deferred: bool = False
 
 
-def draft(call: CallId, phase: Phase, payload: bytes | None = None, encoding: int = NONE) -> Draft:
+def draft(
+    call: CallId, phase: Phase, payload: bytes | None = None, encoding: int = NONE, *, is_deferred: bool = False
+) -> Draft:
     """An entry of `call`."""
     entry = NewEntry(call.call, call.kind, phase, call.scope, call.name, call.occurrence, payload, encoding)
-    return Draft(entry, call.code)
+    return Draft(entry, call.code, is_deferred)
 
 
 class Deadline(msgspec.Struct, omit_defaults=True):

@@ -257,7 +257,8 @@ exception when data_exception then
 end
 $$;
 
--- Effect: for each item, in this order and all or nothing an item: appends its entries after p_expected_seqs, starts its
+-- Effect: for each item, in this order and all or nothing an item: appends its entries after p_expected_seqs (the first
+-- p_told of them, which its code knew before, with the time of the entry they follow), starts its
 -- children, opens and closes its tasks, takes consumed rows out of its inbox, and does what its disposition says:
 --   keep      the lease goes on
 --   park      the lease is given back until p_until or p_delay_seconds from now, whichever comes first; NULL in both:
@@ -268,7 +269,7 @@ $$;
 --   continue  the run ends and goes on as the next of its chain (34_chain.sql), with need p_needs and, in p_notes as JSON,
 --             workflow and build; its last entry holds the input
 --   block     parked for ever with the report p_notes (JSON), until somebody resumes it
--- The arrays from p_until to p_lapsed may be shorter than p_n: NULL, 0 or false goes for the items that come after.
+-- The arrays from p_until to p_lapsed and p_told may be shorter than p_n: NULL, 0 or false goes for the items that come after.
 -- Then leases up to p_slots further runs. p_position: next_position of this connection's last call that asked for work,
 -- '{}' if it had none (pgwf._claim).
 -- Answer: a row an item, then a row a claimed run, and where the next claim may begin (status whole, or part: there may be
@@ -301,7 +302,7 @@ create or replace function pgwf_sdk.advance(
   p_tasks jsonb default '[]', p_attempts jsonb default '[]',
   p_child_closes text[] default '{}', p_cancels jsonb default '[]',
   p_worker_caps text[] default '{}', p_slots int default 0, p_lease_seconds double precision default 15, p_position bigint[] default null,
-  p_busy_ok boolean default false
+  p_busy_ok boolean default false, p_told int[] default '{}'
 ) returns table (
   item int, n bigint, status text, now_at timestamptz, run_id text, workflow text, need text, current_need text, build text, seed bigint, trace text,
   deadline timestamptz, lease_id uuid, lease_no bigint, streak int, head bigint, calls int[], kinds smallint[], phases smallint[], scopes text[],
@@ -326,7 +327,7 @@ begin
   end if;
   if not array[cardinality(p_lease_ids), cardinality(p_expected_seqs), cardinality(p_dispositions)] <@ array[cardinality(p_n)]
     or (cardinality(p_n) >= all (array[cardinality(p_until), cardinality(p_delay_seconds), cardinality(p_needs), cardinality(p_inbox_seen),
-      cardinality(p_wake_after), cardinality(p_decides), cardinality(p_notes), cardinality(p_lapsed)])) is not true
+      cardinality(p_wake_after), cardinality(p_decides), cardinality(p_notes), cardinality(p_lapsed), cardinality(p_told)])) is not true
     or not array[cardinality(p_entry_calls), cardinality(p_entry_kinds), cardinality(p_entry_phases), cardinality(p_entry_scopes),
       cardinality(p_entry_names), cardinality(p_entry_occurrences), cardinality(p_entry_payloads), cardinality(p_entry_encodings),
       cardinality(p_entry_codes)] <@ array[cardinality(p_entry_items)]
@@ -357,7 +358,7 @@ begin
       p_decides, p_notes, p_lapsed, p_entry_items, p_entry_calls, p_entry_kinds, p_entry_phases, p_entry_scopes, p_entry_names,
       p_entry_occurrences, p_entry_payloads, p_entry_encodings, p_entry_codes, p_child_items, p_child_keys, p_child_run_ids,
       p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_consumed_items, p_consumed_ids, p_tasks, p_attempts,
-      p_child_closes, p_cancels);
+      p_child_closes, p_cancels, p_told);
     return query
     select a.ord::int, a.n, case when a.ord = any (v_busy) then 'busy' else a.status end, v_now, null::text, null::text, null::text, null::text, null::text, null::bigint, null::text, null::timestamptz,
       null::uuid, null::bigint, null::int, null::bigint, null::int[], null::smallint[], null::smallint[], null::text[], null::text[],

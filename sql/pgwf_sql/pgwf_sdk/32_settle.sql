@@ -293,7 +293,7 @@ create or replace function pgwf_sdk._settle(
   p_entry_names text[], p_entry_occurrences int[], p_entry_payloads bytea[], p_entry_encodings smallint[], p_entry_codes int[],
   p_child_items int[], p_child_keys text[], p_child_run_ids text[], p_child_workflows text[], p_child_needs text[], p_child_builds text[],
   p_child_inputs bytea[], p_child_encodings smallint[], p_consumed_items int[], p_consumed_ids bigint[], p_tasks jsonb, p_attempts jsonb,
-  p_child_closes text[], p_cancels jsonb,
+  p_child_closes text[], p_cancels jsonb, p_told int[],
   out statuses text[], out taken text[]
 )
 language plpgsql volatile
@@ -387,7 +387,9 @@ begin
     insert into pgwf_journal.entry
       (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
     select v_written[e.item], p_expected_seqs[e.item] + row_number() over (partition by e.item order by e.ord), e.call, e.kind, e.phase,
-      e.scope, e.name, e.occurrence, e.payload, e.encoding, p_now, v_lease_nos[e.item], e.code
+      e.scope, e.name, e.occurrence, e.payload, e.encoding,
+      coalesce(case when row_number() over (partition by e.item order by e.ord) <= p_told[e.item] then (
+        select f.recorded_at from pgwf_journal.entry f where f.n = p_n[e.item] and f.seq = p_expected_seqs[e.item]) end, p_now), v_lease_nos[e.item], e.code
     from unnest(p_entry_items, p_entry_calls, p_entry_kinds, p_entry_phases, p_entry_scopes, p_entry_names, p_entry_occurrences,
       p_entry_payloads, p_entry_encodings, p_entry_codes) with ordinality
       e(item, call, kind, phase, scope, name, occurrence, payload, encoding, code, ord)

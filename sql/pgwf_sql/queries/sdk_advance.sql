@@ -41,5 +41,6 @@ from pgwf_sdk.advance(
   p_slots => %(slots)s::int,
   p_lease_seconds => %(lease_seconds)s::double precision,
   p_position => %(position)s::bigint[],
-  p_busy_ok => %(busy_ok)s::boolean
+  p_busy_ok => %(busy_ok)s::boolean,
+  p_told => %(told)s::int[]
 )

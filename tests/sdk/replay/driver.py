@@ -78,6 +78,7 @@ class Driver:
         self.clock = EPOCH
         self._open: dict[tuple[str, int], Command] = {}
         if not self.journal:
+            self.clock += timedelta(milliseconds=1)
             self._append(0, Kind.RUN, Phase.OPENED, "", self.workflow.name, 1, self.call.encode(), 1)
 
     @property
@@ -132,6 +133,7 @@ class Driver:
 
     def cancel(self, by: str = "ann", reason: str = "changed her mind") -> None:
         payload = msgspec.json.encode({"by": by, "reason": reason})
+        self.clock += timedelta(milliseconds=1)
         self._append(0, Kind.CANCEL, Phase.COMPLETED, "", "cancel", 1, payload, 1)
 
     def keys(self, phase: Phase = Phase.COMPLETED) -> list[str]:
@@ -207,7 +209,8 @@ class Driver:
     def _answer(self, command: Command) -> None:
         del self._open[command.id.scope, command.id.call]
         phase, payload, encoding = self._outcome(command)
-        self._record(command.id, phase, payload, encoding)
+        is_deferred = isinstance(command, RunStep) and command.step.is_deferred
+        self._record(command.id, phase, payload, encoding, is_deferred=is_deferred)
 
     def _outcome(self, command: Command) -> Answer:
         self.executed[command.id.key] += 1
@@ -261,7 +264,17 @@ class Driver:
             case outcome:
                 raise AssertionError(outcome)
 
-    def _record(self, call: CallId, phase: Phase, payload: bytes | None = None, encoding: int = 0) -> None:
+    def _record(
+        self,
+        call: CallId,
+        phase: Phase,
+        payload: bytes | None = None,
+        encoding: int = 0,
+        *,
+        is_deferred: bool = False,
+    ) -> None:
+        if not is_deferred:  # Otherwise the entry bears the time of the one before it.
+            self.clock += timedelta(milliseconds=1)
         self._append(call.call, call.kind, phase, call.scope, call.name, call.occurrence, payload, encoding)
 
     def _append(
@@ -275,7 +288,6 @@ class Driver:
         payload: bytes | None,
         encoding: int,
     ) -> None:
-        self.clock += timedelta(milliseconds=1)
         self.journal.append(
             Entry(
                 seq=len(self.journal) + 1,

@@ -72,6 +72,13 @@ class Finish:
 
 
 @dataclass(frozen=True)
+class Defer:
+    """A step that is recorded with what comes next; a negative number makes it fail."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Exit:
     """Plan a step for the end of the run."""
 
@@ -133,8 +140,8 @@ class Tasks:
 
 
 Op: TypeAlias = (
-    Do | Sleep | Receive | Draw | Record | Child | Book | Finish | Exit | Shield | Guard | Fork | MapSteps | MapBody
-    | Race | Limit | Tasks
+    Do | Sleep | Receive | Draw | Record | Child | Book | Finish | Defer | Exit | Shield | Guard | Fork | MapSteps
+    | MapBody | Race | Limit | Tasks
 )  # fmt: skip
 Program: TypeAlias = tuple[Op, ...]
 
@@ -154,6 +161,7 @@ def take_back(result: int) -> None:
 
 book = work.options(name="book", undo=take_back)
 finish = work.options(name="finish", on_cancel="finish")
+defer = work.options(name="defer", durability="deferred")
 
 
 @workflow
@@ -186,6 +194,8 @@ def run(ctx: Context, program: Program) -> list[Any]:
                 trace.append(ctx.step(book, number))
             case Finish(number):
                 trace.append(ctx.step(finish, number))
+            case Defer(number):
+                trace.append(ctx.step(defer, number))
             case Exit(number):
                 ctx.on_exit(work, number)
             case Shield(body):
@@ -230,6 +240,8 @@ async def arun(ctx: AsyncContext, program: Program) -> list[Any]:
                 trace.append(await ctx.step(book, number))
             case Finish(number):
                 trace.append(await ctx.step(finish, number))
+            case Defer(number):
+                trace.append(await ctx.step(defer, number))
             case Exit(number):
                 ctx.on_exit(work, number)
             case Shield(body):
@@ -321,10 +333,11 @@ def programs(*, with_asyncio: bool = False, failures_escape: bool = True) -> Sea
         st.builds(Child, numbers),
         st.builds(Book, numbers),
         st.builds(Finish, numbers),
+        st.builds(Defer, numbers),
         st.builds(Exit, numbers),
         st.builds(MapSteps, st.lists(numbers, max_size=4).map(tuple), widths),
     ]
-    failing: SearchStrategy[Op] = st.builds(Do, st.integers(-3, -1))
+    failing: SearchStrategy[Op] = st.builds(Do, st.integers(-3, -1)) | st.builds(Defer, st.integers(-3, -1))
 
     def body(depth: int) -> SearchStrategy[Program]:
         inside = [*safe, failing] if failures_escape else safe

@@ -374,6 +374,7 @@ def test_advance_refuses_arrays_that_do_not_fit_together(db: Conn, hand: Hand) -
     wrong: list[dict[str, Any]] = [
         {"notes": [None, "more than there are items"]},
         {"lapsed": None},
+        {"told": [0, 1]},
         {"entry_names": []},
         {"child_items": [1]},
         {"consumed_ids": [1]},
@@ -386,3 +387,37 @@ def test_advance_refuses_arrays_that_do_not_fit_together(db: Conn, hand: Hand) -
         assert error.value.sqlstate == "WS004", change
 
     assert journal(db) == charged(0)
+
+
+def test_what_the_code_was_told_before_bears_the_time_of_the_entry_it_follows(
+    db: Conn, clock: Clock, hand: Hand
+) -> None:
+    start(db)
+    held = hand.take()
+    clock.advance(seconds=5)
+    hand.say(held.item("keep", *charges(1)))
+    clock.advance(seconds=5)
+
+    first, second = entry("pure", 2), entry("pure", 3, occurrence=2)
+    assert hand.say(held.item("keep", first, second, entry("charge", 4, occurrence=2), told=2)) == ["ok"]
+
+    times = [at for (at,) in db.execute("select recorded_at from pgwf_journal.entry order by seq").fetchall()]
+    start_at = times[0]
+    assert [(at - start_at).total_seconds() for at in times] == [0, 5, 5, 5, 10]
+
+
+def test_entries_that_only_the_code_knew_may_be_said_alone_and_beside_other_items(
+    db: Conn, clock: Clock, hand: Hand
+) -> None:
+    start(db, "a")
+    start(db, "b")
+    one, two = hand.claim(2)
+    clock.advance(seconds=5)
+
+    assert hand.say(two.item("keep", *charges(1)), one.item("keep", *charges(2), told=2)) == ["ok", "ok"]
+
+    spent = db.execute(
+        "select e.n, extract(epoch from e.recorded_at - r.recorded_at)::int from pgwf_journal.entry e"
+        " join pgwf_journal.entry r on r.n = e.n and r.seq = 1 where e.seq > 1 order by e.n, e.seq"
+    ).fetchall()
+    assert sorted(spent) == sorted([(one.n, 0), (one.n, 0), (two.n, 5)])

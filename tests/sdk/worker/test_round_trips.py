@@ -64,6 +64,22 @@ async def side_by_side(ctx: AsyncContext, count: int) -> int:
 
 
 @workflow
+def deferred_steps(ctx: Context, count: int) -> int:
+    x = 0
+    for _ in range(count):
+        x = ctx.step(plain.options(durability="deferred"), x)
+    return x
+
+
+@workflow
+async def async_deferred_steps(ctx: AsyncContext, count: int) -> int:
+    x = 0
+    for _ in range(count):
+        x = await ctx.step(quick.options(durability="deferred"), x)
+    return x
+
+
+@workflow
 def waits_for_signal(ctx: Context) -> int:
     return ctx.wait_signal("go", int)
 
@@ -124,6 +140,32 @@ def test_a_lone_run_costs_a_statement_a_step_one_for_its_claim_and_one_for_its_e
     # The claim with its history, each step, the end with the next claim; and looks before the worker sleeps again,
     # which go on while a transaction older than its registration is open.
     assert spent <= runs_count * (count + 5)
+
+
+@pytest.mark.parametrize("definition", [deferred_steps, async_deferred_steps], ids=["sync", "async"])
+def test_a_lone_run_of_deferred_steps_costs_a_statement_for_its_claim_and_one_for_its_end(
+    logged_server: LoggedServer, definition: Workflow[[int], int]
+) -> None:
+    runs_count, steps_count = 5, 10
+    with Client(logged_server.dsn) as client, working(client, definition):
+        client.start(definition(steps_count)).result(timeout=SOON)
+        before = logged_server.statements()[HOT]
+
+        run_ids: list[str] = []
+        for _ in range(runs_count):
+            run = client.start(definition(steps_count))
+            assert run.result(timeout=SOON) == steps_count
+            run_ids.append(run.run_id)
+
+        spent = logged_server.statements()[HOT] - before
+    with psycopg.connect(logged_server.dsn) as db:
+        commits = db.execute(
+            "select count(distinct e.xmin::text) from pgwf_journal.entry e join pgwf_sdk.run r on r.n = e.n"
+            " where r.run_id = any (%s) group by e.n",
+            [run_ids],
+        ).fetchall()
+    assert commits == [(2,)] * runs_count, "the start, and ten steps with the end"
+    assert spent <= runs_count * 5  # As above, without the steps.
 
 
 def test_steps_that_run_side_by_side_share_their_commits(logged_server: LoggedServer) -> None:

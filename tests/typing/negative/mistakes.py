@@ -14,6 +14,7 @@ from tests.typing.positive import (
     bare,
     charge,
     checkout,
+    guess,
     left,
     plain,
     right,
@@ -84,6 +85,8 @@ def policies(ctx: Context) -> None:
     ctx.set_attribute("tags", ["a"])                              # N32 nothing a list could find
     ctx.poll(bare, 1, every=HOUR, timeout=HOUR)                   # N34 until missing
     ctx.poll(bare, "x", until=bool, every=HOUR, timeout=HOUR)     # N35 wrong argument
+    ctx.step(guess, 1)                                            # N36 wrong argument of a deferred step
+    ctx.step(bare.options(durability="never"), 1)                 # N37 no such durability
     x.append("")
 
 
