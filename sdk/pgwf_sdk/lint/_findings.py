@@ -24,6 +24,7 @@ RULES: Final = MappingProxyType(
         "PGWF112": "a step is called directly in a workflow",
         "PGWF113": "a workflow changes a variable of its module",
         "PGWF114": "a workflow blocks the thread",
+        "PGWF115": "a branch uses a context that is not its own",
     }
 )
 """What each number stands for. A line that ends with `# pgwf: ignore PGWF101` is excused from that rule."""

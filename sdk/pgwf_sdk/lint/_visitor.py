@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
+from pgwf_sdk.lint._branches import Branch, Function, foreign_names
 from pgwf_sdk.lint._findings import Finding
 from pgwf_sdk.lint._names import Names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 AWAITED: Final = frozenset(
     ("step", "transaction", "sleep", "sleep_until", "wait_signal", "call", "parallel", "map", "human", "hop",
@@ -146,6 +145,9 @@ class _WorkflowCheck(ast.NodeVisitor):
         context = module.context_of(function) or (first[0].arg if first and is_workflow else None)
         self._contexts = {context} if context else set[str]()
         self._sets: set[str] = set()
+        self._inner = {
+            one.name: one for one in ast.walk(function) if isinstance(one, Function) and one not in module.steps
+        }
         self._where = "" if function.name == workflow else f" (called by workflow {workflow!r})"
 
     def visit_body(self) -> None:
@@ -207,6 +209,21 @@ class _WorkflowCheck(ast.NodeVisitor):
             self._report(node, "PGWF105", f"a step is given the context; {_STEP_ADVICE}")
         if method in ("map", "parallel") and any(self._is_set(one) for one in node.args):
             self._report(node, "PGWF107", f"ctx.{method} is given a set; {_SET_ADVICE}")
+        if method in ("map", "parallel"):
+            for branch in node.args[:1] if method == "map" else node.args:
+                self._check_branch(branch, method)
+
+    def _check_branch(self, branch: ast.expr, method: str) -> None:
+        body = self._inner.get(branch.id) if isinstance(branch, ast.Name) else branch
+        if not isinstance(body, Branch):
+            return
+        for name in foreign_names(body, self._contexts):
+            self._report(
+                name,
+                "PGWF115",
+                f"a branch of ctx.{method} uses the context {name.id!r} of the code around it, which is refused when it"
+                " runs; expected the context that it is given first",
+            )
 
     def visit_Expr(self, node: ast.Expr) -> None:
         call = node.value

@@ -68,6 +68,13 @@ def rules_in(body: str, *, head: str = "@workflow\ndef shop(ctx: Context, order)
         ("charge(order)", "PGWF112"),
         ("global total\ntotal = 1", "PGWF113"),
         ("time.sleep(1)", "PGWF114"),
+        ("ctx.parallel(lambda own: ctx.step(charge, 1))", "PGWF115"),
+        ("ctx.map(lambda own, one: own.step(charge, ctx.now()), order)", "PGWF115"),
+        (
+            "def each(own, one): return own.parallel(lambda inner: ctx.step(charge, one))\nctx.map(each, order)",
+            "PGWF115",
+        ),
+        ("def each(own, one): return helper(ctx, one)\nctx.map(each, order)", "PGWF115"),
     ],
 )
 def test_each_rule_finds_what_it_is_for(body: str, rule: str) -> None:
@@ -86,6 +93,10 @@ def test_each_rule_finds_what_it_is_for(body: str, rule: str) -> None:
         "try: ctx.step(charge, 1)\nfinally: ctx.step(charge, 2)",
         "random.Random(17).random()",
         "datetime.timedelta(days=1); dt(2026, 1, 1); order.open(); order.print()",
+        "ctx.parallel(lambda ctx: ctx.step(charge, 1), lambda own: own.parallel(lambda ctx: ctx.step(charge, 1)))",
+        "def each(own, one):\n    ctx.log.info(ctx.run_id)\n    return own.step(charge, one)\nctx.map(each, order)",
+        "def each(own, one):\n    ctx = own\n    return ctx.step(charge, one)\nctx.map(each, order)",
+        "def later(): return ctx.step(charge, 1)\nlater()",
         "time.time()  # pgwf: ignore PGWF101",
         "time.time()  # pgwf: ignore",
     ],
