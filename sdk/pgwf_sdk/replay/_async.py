@@ -43,6 +43,7 @@ class AsyncActivation:
         self._root: asyncio.Task[Any] | None = None
         self._has_ended = False
         self._unwinding: Unwinding | None = None
+        self._completed: Completed | None = None
         self._timers: dict[int, TimerCall] = {}
         # What a loop must have according to its stub is refused by methods that are made at import.
         make_loop: Callable[..., WorkflowLoop] = cast("Any", WorkflowLoop)
@@ -103,7 +104,7 @@ class AsyncActivation:
         machine, root = self._machine, self._root
         assert root is not None
         if self._has_ended:
-            return self._finish(root)
+            return self._finish()
         while self._run_code(root):
             settled = machine.advance()
             if isinstance(settled, CancelRequest):
@@ -118,9 +119,14 @@ class AsyncActivation:
         if machine.blocked is not None:
             return self._end(machine.blocked)
         error = _error_of(root) or _never_awaited(machine)
+        if error is None:
+            try:
+                self._completed = Completed(*self._workflow.codec.encode(root.result(), subject="result"))
+            except SerialisationError as refused:
+                error = refused  # A failure as any other: what the run did is undone.
         self._leave_code()
         self._unwinding = Unwinding(machine, error)
-        return self._finish(root)
+        return self._finish()
 
     def _run_code(self, root: asyncio.Task[Any]) -> bool:
         """Run the workflow until nothing can run. False: it has ended, or it cannot go on."""
@@ -134,7 +140,7 @@ class AsyncActivation:
         self._loop.close_tasks()
         self._machine.is_latched = False
 
-    def _finish(self, root: asyncio.Task[Any]) -> list[Command]:
+    def _finish(self) -> list[Command]:
         """The code has returned; the run ends once what it planned is done and all that rides along is recorded."""
         unwinding = self._unwinding
         assert unwinding is not None
@@ -145,7 +151,7 @@ class AsyncActivation:
             return self._end(self._machine.blocked)
         if unwinding.is_over and not self._machine.has_unrecorded:
             self._machine.is_latched = True
-            self.outcome = self._outcome_of(root, unwinding.error)
+            self.outcome = self._outcome_of(unwinding.error)
         return commands
 
     def _end(self, blocked: Blocked) -> list[Command]:
@@ -153,14 +159,11 @@ class AsyncActivation:
         self.close()
         return []
 
-    def _outcome_of(self, root: asyncio.Task[Any], error: BaseException | None) -> Outcome:
+    def _outcome_of(self, error: BaseException | None) -> Outcome:
         cancel = self._machine.cancel
         if error is None:
-            try:
-                payload, encoding = self._workflow.codec.encode(root.result(), subject="result")
-            except SerialisationError as refused:
-                return Failed(_failure.describe(refused))
-            return Completed(payload, encoding)
+            assert self._completed is not None
+            return self._completed
         if isinstance(error, RunContinued):
             return Continued(cast("Call[Any]", error.call), cast("Call[Any]", error.call).encode())
         if cancel is not None and isinstance(error, asyncio.CancelledError | RunCancelled):

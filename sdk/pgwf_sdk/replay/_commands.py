@@ -162,9 +162,13 @@ class CancelChild(Struct, frozen=True):
 
 
 class Abandon(Struct, frozen=True):
-    """Nobody waits for that call any more: cancel the step, the timer, the wait, the task or the child behind it."""
+    """Nobody waits for that call any more: cancel the step, the timer, the wait, the task or the child behind it.
+
+    Not `is_sent`: it is an earlier activation that asked for it, and no end of it is recorded.
+    """
 
     id: CallId
+    is_sent: bool = True
 
 
 Command: TypeAlias = (

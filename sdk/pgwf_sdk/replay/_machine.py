@@ -237,7 +237,7 @@ class Machine:
         """Return what the worker is to do that it was not told yet, in the order the code asked for it."""
         if self.blocked is not None:
             return []
-        commands: list[Command] = [Abandon(call.id) for call in self._abandoned.values()]
+        commands: list[Command] = [Abandon(call.id, call.is_sent) for call in self._abandoned.values()]
         self._abandoned.clear()
         commands += [CancelChild(call.id) for call in self._cancelled_children if not call.is_done]
         self._cancelled_children.clear()

@@ -106,6 +106,12 @@ class SyncActivation:
     ) -> Outcome:
         """The code has returned; the run ends once what it planned is done and all that rides along is recorded."""
         machine = self._machine
+        completed: Completed | None = None
+        if error is None:
+            try:
+                completed = Completed(*self._workflow.codec.encode(value, subject="result"))
+            except SerialisationError as refused:
+                error = refused  # A failure as any other: what the run did is undone.
         unwinding = Unwinding(machine, error)
         self._has_ended = True
         while True:
@@ -116,20 +122,17 @@ class SyncActivation:
             if machine.blocked is not None:
                 return machine.blocked
             if unwinding.is_over and not machine.has_unrecorded:
-                return self._outcome(value, unwinding.error)
+                return self._outcome(completed, unwinding.error)
             try:
                 machine.feed(exchange(commands))
             except Suspend:
                 return Suspended()
 
-    def _outcome(self, value: Any, error: BaseException | None) -> Outcome:
+    def _outcome(self, completed: Completed | None, error: BaseException | None) -> Outcome:
         cancel = self._machine.cancel
         if error is None:
-            try:
-                payload, encoding = self._workflow.codec.encode(value, subject="result")
-            except SerialisationError as refused:
-                return Failed(_failure.describe(refused))
-            return Completed(payload, encoding)
+            assert completed is not None
+            return completed
         if isinstance(error, RunContinued):
             return Continued(cast("Call[Any]", error.call), cast("Call[Any]", error.call).encode())
         if cancel is not None and isinstance(error, RunCancelled):

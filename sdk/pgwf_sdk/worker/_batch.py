@@ -70,11 +70,15 @@ class Batch:
         return is_unopened
 
     def give_up(self, call: CallId) -> None:
-        """Nobody waits any more for what was opened for `call`: it is closed, a child is asked to cancel."""
-        if call.kind is Kind.HUMAN:
-            self.tasks.append(TaskClosing(key=call.key, close="cancelled"))
-        elif call.kind is Kind.CHILD:
+        """Nobody waits any more for what was opened for `call`: it is closed, a child is asked to cancel.
+
+        That is recorded where it must not be done again by each activation that comes there.
+        """
+        if call.kind is Kind.CHILD:
             self.cancels.append(call.key)
+        elif call.kind is Kind.HUMAN:
+            self.tasks.append(TaskClosing(key=call.key, close="cancelled"))
+            self.drafts.append(draft(call, Phase.CANCELLED))
         elif call.kind is Kind.AWAKEABLE:
             self.drafts.append(draft(call, Phase.CANCELLED))
 

@@ -235,9 +235,10 @@ class Driver:
                     self._batch.drafts.append(draft(call, Phase.CANCELLED))
                 else:
                     self._batch.cancels.append(call.key)
-            case Abandon(id=call):
+            case Abandon(id=call, is_sent=is_sent):
                 is_unopened = self._batch.forget(call.key)
-                if self.waits.close(call.key) and not is_unopened:
+                is_open = self.waits.close(call.key) or not is_sent
+                if is_open and not is_unopened:
                     self._batch.give_up(call)
                 if self._turn != call.key:  # One that has its turn is about to be recorded; nobody will look at it.
                     self._steps.drop(call.key)

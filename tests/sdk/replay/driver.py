@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -57,13 +58,17 @@ Answer = tuple[Phase, bytes | None, int]
 
 @dataclass
 class Driver:
-    """One run and its journal. `signals`, `decisions` and `completions` come from outside, by name, oldest first."""
+    """One run and its journal. `signals`, `decisions` and `completions` come from outside, by name, oldest first.
+
+    Those of a name in `arrivals` come so long after the first entry; all others are there from the start.
+    """
 
     call: Call[Any]
     seed: int = 17
     signals: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     decisions: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     completions: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    arrivals: dict[str, timedelta] = field(default_factory=dict[str, timedelta])
     shuffle: Random | None = None
     journal: list[Entry] = field(default_factory=list[Entry])
     executed: Counter[str] = field(default_factory=Counter[str])
@@ -73,10 +78,13 @@ class Driver:
     cancel_at: int | None = None
     """Ask the run to stop in that exchange, counted from 0 over all activations."""
     exchange_count: int = 0
+    asked_when_suspended: int = 0
+    """How often a suspended activation asked for something all the same."""
 
     def __post_init__(self) -> None:
         self.clock = EPOCH
         self._open: dict[tuple[str, int], Command] = {}
+        self._is_suspended = False
         if not self.journal:
             self.clock += timedelta(milliseconds=1)
             self._append(0, Kind.RUN, Phase.OPENED, "", self.workflow.name, 1, self.call.encode(), 1)
@@ -92,6 +100,7 @@ class Driver:
     def run(self) -> Outcome:
         """One activation, from the journal as it is now."""
         self._open.clear()
+        self._is_suspended = False
         self.clock = max(self.clock, self.journal[-1].recorded_at)
         if self.workflow.is_async:
             return self._run_async()
@@ -111,6 +120,14 @@ class Driver:
 
     def exchange(self, commands: list[Command]) -> Sequence[Entry]:
         """Do some of what is open and return what was recorded."""
+        self.asked_when_suspended += self._is_suspended
+        try:
+            return self._exchange(commands)
+        except Suspend:
+            self._is_suspended = True
+            raise
+
+    def _exchange(self, commands: list[Command]) -> Sequence[Entry]:
         self.commands += commands
         first_new = len(self.journal)
         if self.exchange_count == self.cancel_at:
@@ -118,7 +135,8 @@ class Driver:
         self.exchange_count += 1
         for command in commands:
             self._take(command)
-        while len(self.journal) == first_new or self._opened_only(first_new):
+        is_held_back = any(isinstance(command, OpenAwakeable) and command.has_followers for command in commands)
+        while len(self.journal) == first_new or (self._opened_only(first_new) and not is_held_back):
             if self.suspend_after is not None and len(self.journal) >= self.suspend_after:
                 raise Suspend
             if not self._answer_some():
@@ -149,8 +167,8 @@ class Driver:
                 self._record(command.id, Phase.CANCELLED)
             return
         if isinstance(command, Abandon):
-            gone = self._open.pop(place, None)
-            if gone is not None and not isinstance(gone, RunStep):
+            is_open = self._open.pop(place, None) is not None or not command.is_sent
+            if is_open and command.id.kind in (Kind.AWAKEABLE, Kind.HUMAN):
                 self._record(command.id, Phase.CANCELLED)
             return
         if not isinstance(command, RunStep | RecordValue | Hop) and command.opened is None:
@@ -170,6 +188,10 @@ class Driver:
                 self._answer(command)
             return True
         due = {place: at for place, command in self._open.items() if (at := self._due(command)) is not None}
+        coming = [at for command in self._open.values() if (at := self._arrival(command)) is not None]
+        if coming and (not due or min(coming) < min(due.values())):
+            self.clock = min(coming)
+            return True
         if not due:
             return False
         place = min(due, key=due.__getitem__)
@@ -184,13 +206,25 @@ class Driver:
             case StartTimer():
                 return True
             case AwaitSignal(signal=name):
-                return not self.signals.get(name)
+                return not self.signals.get(name) or self._arrival(command) is not None
             case OpenAwakeable(id=call):
-                return not self.completions.get(call.name)
+                return not self.completions.get(call.name) or self._arrival(command) is not None
             case OpenHuman(request=request):
                 return not self.decisions.get(request.name)
             case _:
                 return False
+
+    def _arrival(self, command: Command) -> datetime | None:
+        """When what the call waits for comes from outside; None: never, or it is there."""
+        name = command.id.name
+        match command:
+            case AwaitSignal() if self.signals.get(name):
+                after = self.arrivals.get(name)
+            case OpenAwakeable() if self.completions.get(name):
+                after = self.arrivals.get(name)
+            case _:
+                return None
+        return None if after is None or EPOCH + after <= self.clock else EPOCH + after
 
     def _due(self, command: Command) -> datetime | None:
         opened = next(
@@ -237,12 +271,18 @@ class Driver:
                 raise AssertionError(command)
 
     def _ran(self, key: str, step: Step[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        token = enter_step(StepContext(attempt=1, call=key))
-        try:
-            result = step.fn(*args, **kwargs)
-            return asyncio.run(result) if step.is_async else result
-        finally:
-            leave_step(token)
+        """The result of the first attempt that has one, or the error of the last."""
+        for attempt in count(1):
+            token = enter_step(StepContext(attempt=attempt, call=key))
+            try:
+                result = step.fn(*args, **kwargs)
+                return asyncio.run(result) if step.is_async else result
+            except Exception as error:
+                if attempt == step.retry.max_attempts or not step.retry.allows(error):
+                    raise
+            finally:
+                leave_step(token)
+        raise AssertionError(key)
 
     def _guarded(self, act: Callable[[], tuple[bytes | None, int]]) -> Answer:
         try:

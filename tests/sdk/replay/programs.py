@@ -1,16 +1,12 @@
-"""Random workflows as data, and the same interpreter twice: as a `def` and as an `async def` workflow."""
+"""Random workflows as data: what a program does, which programs there are, and what the outside owes each of them."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, replace
-from datetime import timedelta
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from hypothesis import strategies as st
-
-from pgwf_sdk import AsyncContext, Context, WaitTimeoutError, step, workflow
+from msgspec import Struct, structs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,348 +14,341 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 DEPTH_MAX = 3
-SIGNALS_SENT = 100
+
+How: TypeAlias = Literal["value", "error", "never"]
+"""What becomes of a promise."""
 
 
-@dataclass(frozen=True)
-class Do:
+class Do(Struct, frozen=True, tag=True):
     """A step; a negative number makes it fail."""
 
     number: int
 
 
-@dataclass(frozen=True)
-class Sleep:
+class Flaky(Struct, frozen=True, tag=True):
+    """A step that succeeds after so many failed attempts."""
+
+    number: int
+    failures: int
+
+
+class Sleep(Struct, frozen=True, tag=True):
     seconds: int
 
 
-@dataclass(frozen=True)
-class Receive:
-    """Wait for a signal; all that are sent under a name are equal, so it does not matter which branch takes which."""
+class Receive(Struct, frozen=True, tag=True):
+    """Wait for a signal; all that are sent under a name are equal, so it does not matter which branch takes which.
+
+    It is there from the start, or comes `after` so many seconds and a half, or not at all.
+    """
 
     seconds: int | None
     comes: bool
+    after: int | None = None
     name: str = ""
 
 
-@dataclass(frozen=True)
-class Draw:
+class Answer(Struct, frozen=True, tag=True):
+    """Ask somebody, and wait for the answer or for so many seconds."""
+
+    how: How
+    seconds: int | None
+    after: int | None = None
+    name: str = ""
+
+
+class Promise(Struct, frozen=True, tag=True):
+    """Ask somebody, do something else, and then wait for the answer."""
+
+    how: How
+    seconds: int | None
+    body: Program
+    after: int | None = None
+    name: str = ""
+
+
+class Rival(Struct, frozen=True, tag=True):
+    """A signal and a timer, of which the first is enough."""
+
+    seconds: int
+    comes: bool
+    after: int | None = None
+    name: str = ""
+
+
+class Draw(Struct, frozen=True, tag=True):
     """Take a random number of the scope."""
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(Struct, frozen=True, tag=True):
+    """A value computed by the workflow itself; a negative one is an error."""
+
     number: int
 
 
-@dataclass(frozen=True)
-class Child:
+class Child(Struct, frozen=True, tag=True):
+    """A run of its own; a negative number makes it fail."""
+
     number: int
 
 
-@dataclass(frozen=True)
-class Book:
+class Book(Struct, frozen=True, tag=True):
     """A step with an undo."""
 
     number: int
 
 
-@dataclass(frozen=True)
-class Finish:
+class Finish(Struct, frozen=True, tag=True):
     """A step that comes to its end although its run is cancelled."""
 
     number: int
 
 
-@dataclass(frozen=True)
-class Defer:
+class Defer(Struct, frozen=True, tag=True):
     """A step that is recorded with what comes next; a negative number makes it fail."""
 
     number: int
 
 
-@dataclass(frozen=True)
-class Exit:
+class Exit(Struct, frozen=True, tag=True):
     """Plan a step for the end of the run."""
 
     number: int
 
 
-@dataclass(frozen=True)
-class Shield:
+class Shield(Struct, frozen=True, tag=True):
     """A part that is not told of a cancellation."""
 
     body: Program
 
 
-@dataclass(frozen=True)
-class Guard:
+class Guard(Struct, frozen=True, tag=True):
     """Go on after a failure inside."""
 
     body: Program
 
 
-@dataclass(frozen=True)
-class Fork:
+class Swallow(Struct, frozen=True, tag=True):
+    """Go on whatever is raised inside, be it what ends a coroutine or a suspended call."""
+
+    body: Program
+
+
+class Finally(Struct, frozen=True, tag=True):
+    """Do the second part however the first one ends."""
+
+    body: Program
+    last: Program
+
+
+class Policy(Struct, frozen=True, tag=True):
+    """When a fork or a map has enough."""
+
+    kind: Literal["all settled", "min successful", "tolerated failures"]
+    count: int = 1
+
+
+class Fork(Struct, frozen=True, tag=True):
     bodies: tuple[Program, ...]
+    policy: Policy | None = None
+    width: int | None = None
 
 
-@dataclass(frozen=True)
-class MapSteps:
+class MapSteps(Struct, frozen=True, tag=True):
     numbers: tuple[int, ...]
     width: int | None
+    policy: Policy | None = None
 
 
-@dataclass(frozen=True)
-class MapBody:
+class MapChildren(Struct, frozen=True, tag=True):
+    numbers: tuple[int, ...]
+    width: int | None
+    policy: Policy | None = None
+
+
+class MapBody(Struct, frozen=True, tag=True):
     count: int
     body: Program
     width: int | None
+    policy: Policy | None = None
 
 
-@dataclass(frozen=True)
-class Race:
+class Race(Struct, frozen=True, tag=True):
     """Only in async programs: the first of several bodies wins, the others are cancelled."""
 
     bodies: tuple[Program, ...]
 
 
-@dataclass(frozen=True)
-class Limit:
-    """Only in async programs: a body that may take so many seconds."""
+class Limit(Struct, frozen=True, tag=True):
+    """Only in async programs: a body that may take so many seconds, by `asyncio.timeout` or by `asyncio.wait_for`."""
 
     seconds: int
     body: Program
+    is_task: bool = False
 
 
-@dataclass(frozen=True)
-class Tasks:
+class Tasks(Struct, frozen=True, tag=True):
     """Only in async programs: bodies side by side in one scope."""
 
     bodies: tuple[Program, ...]
 
 
 Op: TypeAlias = (
-    Do | Sleep | Receive | Draw | Record | Child | Book | Finish | Defer | Exit | Shield | Guard | Fork | MapSteps
-    | MapBody | Race | Limit | Tasks
+    Do | Flaky | Sleep | Receive | Answer | Promise | Rival | Draw | Record | Child | Book | Finish | Defer | Exit
+    | Shield | Guard | Swallow | Finally | Fork | MapSteps | MapChildren | MapBody | Race | Limit | Tasks
 )  # fmt: skip
 Program: TypeAlias = tuple[Op, ...]
 
-
-@step
-def work(number: int) -> int:
-    if number < 0:
-        raise ValueError(number)
-    return number * 10
+Awaited: TypeAlias = Receive | Answer | Promise | Rival
+"""What waits for something from outside that bears its name."""
 
 
-@step
-def take_back(result: int) -> None:
-    if result == 0:
-        raise ValueError(result)
-
-
-book = work.options(name="book", undo=take_back)
-finish = work.options(name="finish", on_cancel="finish")
-defer = work.options(name="defer", durability="deferred")
-
-
-@workflow
-def doubled(ctx: Context, number: int) -> int:
-    return 2 * ctx.step(work, number)
-
-
-def run(ctx: Context, program: Program) -> list[Any]:
-    trace: list[Any] = []
-    for op in program:
-        match op:
-            case Do(number):
-                trace.append(ctx.step(work, number))
-            case Sleep(seconds):
-                ctx.sleep(timedelta(seconds=seconds))
-            case Receive(seconds, _, name):
-                try:
-                    trace.append(
-                        ctx.wait_signal(name, int, timeout=None if seconds is None else timedelta(seconds=seconds))
-                    )
-                except WaitTimeoutError:
-                    trace.append("late")
-            case Draw():
-                trace.append(ctx.random.randrange(1000))
-            case Record(number):
-                trace.append(ctx.side_effect(lambda: number))
-            case Child(number):
-                trace.append(ctx.call(doubled(number)))
-            case Book(number):
-                trace.append(ctx.step(book, number))
-            case Finish(number):
-                trace.append(ctx.step(finish, number))
-            case Defer(number):
-                trace.append(ctx.step(defer, number))
-            case Exit(number):
-                ctx.on_exit(work, number)
-            case Shield(body):
-                trace.append(ctx.shield(lambda c, body=body: run(c, body)))  # type: ignore[misc]
-            case Guard(body):
-                try:
-                    trace.append(run(ctx, body))
-                except ValueError as error:
-                    trace.append(f"caught {error}")
-            case Fork(bodies):
-                trace.append(ctx.parallel(*[lambda c, body=body: run(c, body) for body in bodies]))
-            case MapSteps(numbers, width):
-                trace.append(ctx.map(work, numbers, max_concurrency=width))
-            case MapBody(times, body, width):
-                trace.append(ctx.map(lambda c, _i: run(c, body), range(times), max_concurrency=width))  # noqa: B023
-            case _:
-                raise AssertionError(op)
-    return trace
-
-
-async def arun(ctx: AsyncContext, program: Program) -> list[Any]:
-    trace: list[Any] = []
-    for op in program:
-        match op:
-            case Do(number):
-                trace.append(await ctx.step(work, number))
-            case Sleep(seconds):
-                await ctx.sleep(timedelta(seconds=seconds))
-            case Receive(seconds, _, name):
-                timeout = None if seconds is None else timedelta(seconds=seconds)
-                try:
-                    trace.append(await ctx.wait_signal(name, int, timeout=timeout))
-                except WaitTimeoutError:
-                    trace.append("late")
-            case Draw():
-                trace.append(ctx.random.randrange(1000))
-            case Record(number):
-                trace.append(await ctx.side_effect(lambda: number))
-            case Child(number):
-                trace.append(await ctx.call(doubled(number)))
-            case Book(number):
-                trace.append(await ctx.step(book, number))
-            case Finish(number):
-                trace.append(await ctx.step(finish, number))
-            case Defer(number):
-                trace.append(await ctx.step(defer, number))
-            case Exit(number):
-                ctx.on_exit(work, number)
-            case Shield(body):
-                trace.append(await ctx.shield(lambda c, body=body: arun(c, body)))  # type: ignore[misc]
-            case Guard(body):
-                try:
-                    trace.append(await arun(ctx, body))
-                except ValueError as error:
-                    trace.append(f"caught {error}")
-            case Fork(bodies):
-                trace.append(await ctx.parallel(*[lambda c, body=body: arun(c, body) for body in bodies]))
-            case MapSteps(numbers, width):
-                trace.append(await ctx.map(work, numbers, max_concurrency=width))
-            case MapBody(times, body, width):
-                trace.append(await ctx.map(lambda c, _i: arun(c, body), range(times), max_concurrency=width))  # noqa: B023
-            case _:
-                trace.append(await _asyncio_only(ctx, op))
-    return trace
-
-
-async def _asyncio_only(ctx: AsyncContext, op: Op) -> Any:
-    match op:
-        case Race(bodies):
-            tasks = [asyncio.create_task(arun(ctx, body)) for body in bodies]
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                task.cancel()
-            results = await asyncio.gather(*tasks, return_exceptions=True)
-            return [repr(result) for result in results]
-        case Limit(seconds, body):
-            try:
-                async with asyncio.timeout(seconds):
-                    return await arun(ctx, body)
-            except TimeoutError:
-                return "out of time"
-        case Tasks(bodies):
-            async with asyncio.TaskGroup() as group:
-                started = [group.create_task(arun(ctx, body)) for body in bodies]
-            return [task.result() for task in started]
-        case _:
-            raise AssertionError(op)
+def bodies_of(op: Op) -> dict[str, tuple[Program, ...]]:
+    """The programs within an op, by field."""
+    parts = {name: getattr(op, name) for name in ("body", "last") if hasattr(op, name)}
+    return {name: (part,) for name, part in parts.items()} | ({"bodies": op.bodies} if hasattr(op, "bodies") else {})
 
 
 def named(program: Program, names: Iterator[str]) -> Program:
-    """The program with a signal name of its own for each place that waits for one."""
+    """The program with a name of its own for each place that waits for the outside."""
     return tuple(_named(op, names) for op in program)
 
 
 def _named(op: Op, names: Iterator[str]) -> Op:
-    match op:
-        case Receive():
-            return replace(op, name=next(names))
-        case Guard(body) | Shield(body) | MapBody(_, body) | Limit(_, body):
-            return replace(op, body=named(body, names))
-        case Fork(bodies) | Race(bodies) | Tasks(bodies):
-            return replace(op, bodies=tuple(named(body, names) for body in bodies))
-        case _:
-            return op
+    changes: dict[str, Any] = {"name": next(names)} if isinstance(op, Awaited) else {}
+    for field, programs_within in bodies_of(op).items():
+        inner = tuple(named(program, names) for program in programs_within)
+        changes[field] = inner if field == "bodies" else inner[0]
+    return structs.replace(op, **changes)
 
 
-def signals_of(program: Program) -> dict[str, list[Any]]:
-    """What is sent to the run, by name."""
-    sent: dict[str, list[Any]] = {}
+def awaited(program: Program, times: int = 1) -> Iterator[tuple[Awaited, int]]:
+    """All places that wait for the outside, and how often at most."""
     for op in program:
-        match op:
-            case Receive(_, comes, name):
-                sent[name] = [len(name)] * SIGNALS_SENT if comes else []
-            case Guard(body) | Shield(body) | MapBody(_, body) | Limit(_, body):
-                sent |= signals_of(body)
-            case Fork(bodies) | Race(bodies) | Tasks(bodies):
-                for body in bodies:
-                    sent |= signals_of(body)
-            case _:
-                pass
-    return sent
+        if isinstance(op, Awaited):
+            yield op, times
+        inner_times = times * op.count if isinstance(op, MapBody) else times
+        for programs_within in bodies_of(op).values():
+            for inner in programs_within:
+                yield from awaited(inner, inner_times)
 
 
-def programs(*, with_asyncio: bool = False, failures_escape: bool = True) -> SearchStrategy[Program]:
-    """Programs; without `failures_escape` every branch handles its own failures, so no order decides what happens."""
-    numbers = st.integers(0, 5)
-    widths = st.none() | st.integers(1, 2)
-    safe: list[SearchStrategy[Op]] = [
-        st.builds(Do, numbers),
-        st.builds(Sleep, st.integers(0, 50)),
-        st.builds(Receive, st.integers(1, 50), st.booleans()),
-        st.just(Receive(None, comes=True)),
-        st.builds(Draw),
-        st.builds(Record, numbers),
-        st.builds(Child, numbers),
-        st.builds(Book, numbers),
-        st.builds(Finish, numbers),
-        st.builds(Defer, numbers),
-        st.builds(Exit, numbers),
-        st.builds(MapSteps, st.lists(numbers, max_size=4).map(tuple), widths),
-    ]
-    failing: SearchStrategy[Op] = st.builds(Do, st.integers(-3, -1)) | st.builds(Defer, st.integers(-3, -1))
+def programs(*, with_asyncio: bool = False, is_ordered: bool = False, is_timed: bool = True) -> SearchStrategy[Program]:
+    """Programs. In one that is not `is_ordered` anything may fail anywhere, so what comes first decides what happens.
 
-    def body(depth: int) -> SearchStrategy[Program]:
-        inside = [*safe, failing] if failures_escape else safe
+    In an ordered one no order does: a failure reaches only parts that have no other open beside it. What comes from
+    outside comes some time later (`is_timed`), else it is there from the start or never comes.
+    """
+    return Grammar(with_asyncio=with_asyncio, is_ordered=is_ordered, is_timed=is_timed).program()
+
+
+NUMBERS = st.integers(0, 5)
+BAD_NUMBERS = st.integers(-3, -1)
+WIDTHS = st.none() | st.integers(1, 2)
+SECONDS = st.integers(1, 50)
+
+
+class Grammar(Struct, frozen=True):
+    """Which programs there are."""
+
+    with_asyncio: bool
+    is_ordered: bool
+    is_timed: bool
+
+    def program(self) -> SearchStrategy[Program]:
+        """Whole programs; of the ordered ones some fail at their end."""
+        body = self._body(DEPTH_MAX)
+        if self.is_ordered:
+            body = body | st.builds(_then, body, self._fault())
+        return body.map(lambda program: named(program, (f"outside-{n}" for n in count())))
+
+    def _body(self, depth: int) -> SearchStrategy[Program]:
+        inside = self._leaves() if self.is_ordered else [*self._leaves(), self._fault()]
         if depth == 0:
             return st.lists(st.one_of(inside), max_size=3).map(tuple)
-        inner = body(depth - 1)
-        caught = st.builds(lambda before, fault: Guard((*before, fault)), inner, failing)
-        bodies = st.lists(inner, max_size=3).map(tuple)
-        nested: list[SearchStrategy[Op]] = [
-            caught,
-            st.builds(Guard, inner),
-            st.builds(Shield, inner),
-            st.builds(Fork, bodies),
-            st.builds(MapBody, st.integers(0, 3), inner, widths),
+        return st.lists(st.one_of([*inside, *self._nested(self._body(depth - 1))]), max_size=4).map(tuple)
+
+    def _later(self) -> SearchStrategy[int | None]:
+        return st.none() | st.integers(0, 50) if self.is_timed else st.none()
+
+    def _leaves(self) -> list[SearchStrategy[Op]]:
+        later = self._later()
+        return [
+            st.builds(Do, NUMBERS),
+            st.builds(Flaky, NUMBERS, st.integers(1, 2)),
+            st.builds(Sleep, st.integers(0, 50)),
+            st.builds(Receive, SECONDS, st.booleans(), later),
+            st.builds(Receive, st.none(), st.just(True), later),
+            st.builds(Answer, st.just("value"), st.none(), later),
+            st.builds(Rival, SECONDS, st.booleans(), later),
+            st.builds(Draw),
+            st.builds(Record, NUMBERS),
+            st.builds(Child, NUMBERS),
+            st.builds(Book, NUMBERS),
+            st.builds(Finish, NUMBERS),
+            st.builds(Defer, NUMBERS),
+            st.builds(Exit, NUMBERS),
+            st.builds(MapSteps, _tuples(NUMBERS, 4), WIDTHS),
+            st.builds(MapSteps, _tuples(NUMBERS | BAD_NUMBERS, 3), WIDTHS, self._policies()),
+            st.builds(MapChildren, _tuples(NUMBERS, 3), WIDTHS),
+            st.builds(MapChildren, _tuples(NUMBERS | BAD_NUMBERS, 3), WIDTHS, self._policies()),
         ]
-        if with_asyncio:
-            several = st.lists(inner, min_size=1, max_size=3).map(tuple)
+
+    def _fault(self) -> SearchStrategy[Op]:
+        return st.one_of(
+            st.builds(Do, BAD_NUMBERS),
+            st.builds(Defer, BAD_NUMBERS),
+            st.builds(Record, BAD_NUMBERS),
+            st.builds(Child, BAD_NUMBERS),
+            st.builds(Answer, st.just("error"), st.none(), self._later()),
+            st.builds(Answer, st.just("never"), SECONDS),
+        )
+
+    def _policies(self) -> SearchStrategy[Policy]:
+        """Of the ordered ones each lets every branch end."""
+        everything = st.just(Policy("all settled")) | st.just(Policy("tolerated failures", 4))
+        if self.is_ordered:
+            return everything
+        return everything | st.builds(
+            Policy, st.sampled_from(["min successful", "tolerated failures"]), st.integers(1, 3)
+        )
+
+    def _nested(self, inner: SearchStrategy[Program]) -> list[SearchStrategy[Op]]:
+        failing = st.builds(_then, inner, self._fault())
+        bodies, settled = _tuples(inner, 3), _tuples(inner | failing, 3)
+        lone: SearchStrategy[Op] = st.one_of(
+            st.builds(Shield, failing),
+            st.builds(Finally, failing, inner),
+            st.builds(Fork, st.tuples(failing)),
+            st.builds(MapBody, st.just(1), failing, WIDTHS),
+        )
+        late = st.builds(Promise, st.sampled_from(["value", "error", "never"]), SECONDS, inner, self._later())
+        nested: list[SearchStrategy[Op]] = [
+            st.builds(Guard, inner | failing),
+            st.builds(Swallow, inner | failing),
+            st.builds(lambda op: Guard((op,)), lone | late),
+            st.builds(Shield, inner),
+            st.builds(Finally, inner, inner),
+            st.builds(Promise, st.just("value"), st.none(), inner, self._later()),
+            st.builds(Fork, bodies, st.none(), WIDTHS),
+            st.builds(Fork, settled, self._policies(), WIDTHS),
+            st.builds(MapBody, st.integers(0, 3), inner, WIDTHS),
+            st.builds(MapBody, st.integers(0, 2), inner | failing, WIDTHS, self._policies()),
+        ]
+        if not self.is_ordered:
+            nested += [lone, late]
+        if self.with_asyncio:
             nested += [
-                st.builds(Race, several),
-                st.builds(Limit, st.integers(1, 40), inner),
+                st.builds(Race, _tuples(inner, 3, least=1)),
+                st.builds(Limit, st.integers(1, 40), inner, st.booleans()),
                 st.builds(Tasks, bodies),
             ]
-        return st.lists(st.one_of([*inside, *nested]), max_size=4).map(tuple)
+        return nested
 
-    return body(DEPTH_MAX).map(lambda program: named(program, (f"signal-{n}" for n in count())))
+
+def _then(program: Program, op: Op) -> Program:
+    return (*program, op)
+
+
+def _tuples(one: SearchStrategy[Any], most: int, *, least: int = 0) -> SearchStrategy[tuple[Any, ...]]:
+    return st.lists(one, min_size=least, max_size=most).map(tuple)

@@ -298,3 +298,26 @@ def test_what_is_done_at_the_end_names_the_line_that_planned_it_also_in_a_replay
     _, first = inspect.getsourcelines(outing.fn)
     lines = [command.id.code for command in resumed.commands if command.id.kind == Kind.COMPENSATION]
     assert lines == [(__file__, first + line) for line in (4, 3, 2)]
+
+
+@BOTH
+def test_a_run_whose_result_cannot_be_stored_fails_and_undoes_what_it_did(definition: Any) -> None:
+    def unstorable(ctx: Context, parts: list[str]) -> object:
+        trip.fn(ctx, parts)
+        return open
+
+    async def async_unstorable(ctx: AsyncContext, parts: list[str]) -> object:
+        await async_trip.fn(ctx, parts)
+        return open
+
+    driver = Driver(workflow(async_unstorable if definition.is_async else unstorable)(["hotel", "flight"]))
+
+    outcome = driver.run()
+
+    assert isinstance(outcome, Failed)
+    assert b"result: builtin_function_or_method cannot be stored" in outcome.payload
+    assert cleanup(driver) == [
+        ("/compensation:cancel_booking#1", Phase.COMPLETED),
+        ("/compensation:cancel_booking#2", Phase.COMPLETED),
+        ("/compensation:tell#1", Phase.COMPLETED),
+    ]

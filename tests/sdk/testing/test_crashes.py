@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pgwf_sdk import AsyncContext, Context, RetryPolicy, step, workflow
+from pgwf_sdk import AsyncContext, AwakeableClosedError, Context, MinSuccessful, RetryPolicy, step, workflow
 from pgwf_sdk.testing import CrashDifferenceError
 
 if TYPE_CHECKING:
+    from pgwf_sdk import Call, Run
     from pgwf_sdk.testing import Environment
 
 
@@ -85,3 +86,60 @@ def test_a_step_that_does_not_bear_repetition_is_found(env: Environment) -> None
 
     with pytest.raises(CrashDifferenceError, match=r"killed before append 1 the story gave 2; without, 1"):
         env.crash_everywhere(story)
+
+
+@step
+def ask(token: str) -> None:
+    """Give the token to somebody."""
+
+
+@workflow
+def impatient(ctx: Context) -> list[str]:
+    results = ctx.parallel(
+        lambda ctx: ctx.human("question", "a parcel", bool, need="human.shop").value,
+        lambda ctx: ctx.wait_for_callback(ask, bool),
+        lambda ctx: ctx.sleep(timedelta(hours=1)),
+        policy=MinSuccessful(1),
+    )
+    ctx.wait_signal("go", str)
+    return [result.status for result in results]
+
+
+@workflow
+async def async_impatient(ctx: AsyncContext) -> list[str]:
+    results = await ctx.parallel(
+        lambda ctx: ctx.human("question", "a parcel", bool, need="human.shop"),
+        lambda ctx: ctx.wait_for_callback(ask, bool),
+        lambda ctx: ctx.sleep(timedelta(hours=1)),
+        policy=MinSuccessful(1),
+    )
+    await ctx.wait_signal("go", str)
+    return [result.status for result in results]
+
+
+@pytest.mark.parametrize("call", [impatient(), async_impatient()], ids=["sync", "async"])
+def test_what_nobody_waits_for_any_more_is_withdrawn_although_the_worker_died_before_it_could(
+    env: Environment, call: Call[list[str]]
+) -> None:
+    asked = env.mock(ask, returns=None)
+
+    def story(env: Environment) -> object:
+        run = env.start(call, run_id="parcel")
+        env.advance(timedelta(hours=2))
+        open_tasks = len(env.client.human.list())
+        try:
+            is_taken = env.client.complete_awakeable(asked.calls[0].args[0], True)
+        except AwakeableClosedError:
+            is_taken = False
+        run.signal("go", "Ann")
+        return [open_tasks, is_taken, env.result(run), journal(run)]
+
+    def journal(run: Run[Any]) -> list[str]:
+        return sorted(f"{entry.key} {entry.phase.name}" for entry in env.journal(run))
+
+    *found, entries = cast("list[Any]", story(env))
+
+    assert found == [0, False, ["unfinished", "unfinished", "succeeded"]]
+    assert "/branch:parallel#1[0]/human:question#1 CANCELLED" in entries
+    assert "/branch:parallel#1[1]/awakeable:ask#1 CANCELLED" in entries
+    assert len(env.crash_everywhere(story).cuts) >= 8
