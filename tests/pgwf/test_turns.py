@@ -55,6 +55,16 @@ def test_of_two_hundred_sleepers_the_last_one_and_one_other_are_woken(
     assert len(others) > 10  # By chance, so that nobody who is dead keeps all work to himself.
 
 
+def test_of_two_sleepers_both_are_woken(pgwf: Leasing, clock: Clock, connect: Connect) -> None:
+    """So a dead one that registered last holds up nobody."""
+    ear = Ear(connect, "turn.w1", "turn.w2")
+    sleep(pgwf, clock, "w1", "w2")
+
+    for number in range(10):
+        pgwf.submit(f"job-{number}")
+        assert ear.heard() == ["turn.w1", "turn.w2"]
+
+
 def test_only_who_sleeps_on_a_need_is_woken_for_it(pgwf: Leasing, clock: Clock, connect: Connect) -> None:
     ear = Ear(connect, "turn.w1", "turn.w2")
     sleep(pgwf, clock, "w1")

@@ -61,8 +61,7 @@ def test_a_run_goes_on_after_postgresql_was_killed_and_started_again(home: Path)
             run = client.start(counting(), run_id="c")
             assert reached.wait(60)
 
-            postmaster = int((home / "data" / "postmaster.pid").read_text().split()[0])
-            os.kill(postmaster, signal.SIGKILL)
+            _kill(home)
             with EmbeddedServer(home, binaries=binaries) as again:
                 result = wait_until(lambda: _result(again.dsn), "the run is over", seconds=60)
 
@@ -77,6 +76,54 @@ def test_a_run_goes_on_after_postgresql_was_killed_and_started_again(home: Path)
                 thread.join(60)
                 assert not thread.is_alive()
             del run
+
+
+def test_a_claim_that_a_crash_of_postgresql_takes_back_was_never_made(home: Path) -> None:
+    """A claim does not wait for the disk; here nothing else brings it there before the server is killed."""
+    programs = os.environ.get("PGWF_TEST_PG_BIN")
+    binaries = Path(programs) if programs else None
+    inside, let_out = threading.Event(), threading.Event()
+    begun: list[str] = []
+
+    @step
+    def hold() -> str:
+        begun.append("hold")
+        inside.set()
+        assert let_out.wait(60)
+        return "held"
+
+    @workflow
+    def holding(ctx: Context) -> str:
+        return ctx.step(hold)
+
+    with EmbeddedServer(home, binaries=binaries, settings={"wal_writer_delay": "10s"}) as server:
+        with psycopg.connect(server.dsn) as conn:
+            pgwf_sql.install(conn)
+        with Client(server.dsn) as client, psycopg.connect(server.dsn, autocommit=True) as db:
+            worker = Worker(client, workflows=[holding], lease=timedelta(minutes=5), poll=timedelta(seconds=1))
+            thread = threading.Thread(target=worker.run, daemon=True)
+            thread.start()
+            wait_until(lambda: db.execute("select from pgwf.sleeper").fetchone() is not None, "the worker sleeps")
+            client.start(holding(), run_id="c")
+            assert inside.wait(60)
+
+            _kill(home)
+            with EmbeddedServer(home, binaries=binaries) as again:
+                let_out.set()
+
+                assert wait_until(lambda: _result(again.dsn), "the run is over", seconds=60) == "held"
+                assert begun == ["hold", "hold"], "the first claim is gone"
+                with psycopg.connect(again.dsn) as conn:
+                    results = conn.execute("select count(*) from pgwf_journal.entries where kind = 'step'").fetchone()
+                    assert results == (1,)
+                    assert conn.execute("select * from pgwf.check()").fetchall() == []
+                worker.stop()
+                thread.join(60)
+                assert not thread.is_alive()
+
+
+def _kill(home: Path) -> None:
+    os.kill(int((home / "data" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
 
 
 def _result(dsn: str) -> object:

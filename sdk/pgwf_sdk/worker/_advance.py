@@ -196,6 +196,19 @@ class Claim(NamedTuple):
     now_at: datetime
 
 
+def claim_parameters(
+    worker_id: str, *, capabilities: Sequence[str], slots: int, lease: timedelta, position: Sequence[int] | None = None
+) -> dict[str, Any]:
+    """The parameters of a call that claims up to `slots` runs, looking from `position` on."""
+    return {
+        "worker_id": worker_id,
+        "worker_caps": texts(capabilities),
+        "slots": slots,
+        "lease_seconds": lease.total_seconds(),
+        "position": None if position is None else bigints(position),
+    }
+
+
 def parameters(
     worker_id: str,
     items: Sequence[Item],
@@ -206,9 +219,9 @@ def parameters(
     position: Sequence[int] | None = None,
     busy_ok: bool = False,
 ) -> dict[str, Any]:
-    """The parameters of one call for `items`, which also claims up to `slots` runs, looking from `position` on."""
+    """The parameters of a call for `items`, which also claims."""
     return {
-        "worker_id": worker_id,
+        **claim_parameters(worker_id, capabilities=capabilities, slots=slots, lease=lease, position=position),
         "n": bigints([item.n for item in items]),
         "lease_ids": uuids([item.lease_id for item in items]),
         "expected_seqs": bigints([item.expected_seq for item in items]),
@@ -226,10 +239,6 @@ def parameters(
         "cancels": json.dumps(
             [{"item": index, "key": key} for index, item in enumerate(items, 1) for key in item.cancels]
         ),
-        "worker_caps": texts(capabilities),
-        "slots": slots,
-        "lease_seconds": lease.total_seconds(),
-        "position": None if position is None else bigints(position),
         "busy_ok": busy_ok,
     }
 
@@ -311,6 +320,12 @@ def answers(rows: Iterable[tuple[Any, ...]]) -> tuple[list[ItemAnswer], list[Cla
         elif row[0] is not None:
             settled.append(ItemAnswer(status, now_at, inbox_rows(inbox) if inbox else [], taken or []))
     return settled, claimed
+
+
+def now_of(row: tuple[Any, ...]) -> datetime:
+    """The database's time, which each row of an answer has."""
+    now_at: datetime = row[3]
+    return now_at
 
 
 def inbox_rows(rows: list[dict[str, Any]] | None) -> list[InboxRow]:

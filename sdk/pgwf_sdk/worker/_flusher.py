@@ -14,7 +14,16 @@ from typing import Any, Final
 import psycopg
 from psycopg import AsyncConnection, errors
 
-from pgwf_sdk.worker._advance import Claim, Item, ItemAnswer, answers, entry_parameters, parameters
+from pgwf_sdk.worker._advance import (
+    Claim,
+    Item,
+    ItemAnswer,
+    answers,
+    claim_parameters,
+    entry_parameters,
+    now_of,
+    parameters,
+)
 from pgwf_sdk.worker._clock import DatabaseClock
 from pgwf_sdk.worker._driver import Driver
 from pgwf_sdk.worker._position import Position
@@ -88,7 +97,9 @@ class Flusher:
         self._resting_count = 0
         self.position = Position()
         self.idle = asyncio.Event()
-        """Set when a claim brought less than there was room for; cleared when there is reason to ask again."""
+        """Set while the last claim brought less than there was room for: there was nothing more to do."""
+        self.filled: Callable[[], None] = lambda: None
+        """Called when this worker is idle no more."""
 
     def put(self, driver: Driver, item: Item) -> None:
         """Send `item` with the next call; the answer goes to `driver.settled`."""
@@ -98,7 +109,6 @@ class Flusher:
     def hunger(self) -> None:
         """There is room for work, or word of it: ask with the next call."""
         self._is_hungry = True
-        self.idle.clear()
         self._work.set()
 
     async def claim(self) -> int:
@@ -111,6 +121,7 @@ class Flusher:
     def stop_claiming(self) -> None:
         """Bring no more runs."""
         self._is_claiming = False
+        self._fill()
 
     def close(self) -> None:
         """Send what there is, claim nothing more, then end `run`."""
@@ -151,11 +162,18 @@ class Flusher:
             self._is_hungry = self._is_hungry or wants
         elif wants:
             self._is_hungry = len(claims) == slots > 0  # There may be more where these came from.
-            if len(claims) < slots:
+            if len(claims) < slots and self._is_claiming:
                 self.idle.set()
+            else:
+                self._fill()
         for future in asking:
             if not future.done():
                 future.set_result(len(claims or ()))
+
+    def _fill(self) -> None:
+        if self.idle.is_set():
+            self.idle.clear()
+            self.filled()
 
     async def _attempt(self, batch: Sequence[Sent], needs: Sequence[str], slots: int) -> list[Claim] | None:
         """One call; the claimed runs are on their way when this returns. None: it failed, and is made good later."""
@@ -211,26 +229,31 @@ class Flusher:
             items = [self._seal(item) for item in items]
         if not slots and len(items) == 1 and items[0].is_one_entry and not self._is_wary(items):
             return [await self._append(self._connection, items[0])], []
-        values = parameters(
+        name, values = self._call(items, needs, slots)
+        async with self._connection.cursor(binary=True) as cursor:
+            await cursor.execute(query(name).encode(), values)
+            rows = await cursor.fetchall()
+        if slots:
+            self.position.told(rows)
+        if rows:
+            self._clock.told(now_of(rows[0]))
+        return answers(rows)
+
+    def _call(self, items: Sequence[Item], needs: Sequence[str], slots: int) -> tuple[str, dict[str, Any]]:
+        position = self.position.starts if slots else None
+        if not items:
+            return "sdk_claim", claim_parameters(
+                self._worker_id, capabilities=needs, slots=slots, lease=self._lease, position=position
+            )
+        return "sdk_advance", parameters(
             self._worker_id,
             items,
             capabilities=needs,
             slots=slots,
             lease=self._lease,
-            position=self.position.starts if slots else None,
+            position=position,
             busy_ok=self._is_wary(items),
         )
-        async with self._connection.cursor(binary=True) as cursor:
-            await cursor.execute(query("sdk_advance").encode(), values)
-            rows = await cursor.fetchall()
-        if slots:
-            self.position.told(rows)
-        settled, claims = answers(rows)
-        if settled:
-            self._clock.told(settled[0].now_at)
-        elif claims:
-            self._clock.told(claims[0].now_at)
-        return settled, claims
 
     async def _append(self, connection: AsyncConnection[Any], item: Item) -> ItemAnswer:
         async with connection.cursor(binary=True) as cursor:

@@ -19,7 +19,8 @@ class Head:
     def __init__(self, claim: Claim) -> None:
         self.seq: int | None = claim.head
         self._lease_no = claim.lease_no
-        self._recorded_at = claim.history[-1].recorded_at
+        # Of a run that is only given back, nothing is read.
+        self._recorded_at = claim.history[-1].recorded_at if claim.history else claim.now_at
 
     def ahead(self, batch: Batch) -> list[Entry]:
         """The entries that the news of `batch` will be."""

@@ -1,15 +1,18 @@
-"""How a worker with nothing to do learns of work, without a query a second and without missing any.
+"""How a worker with room for work learns of some, without a query a second and without missing any.
 
 It says which needs it sleeps on, looks once more, and sleeps until it is its turn or the poll is due: of many workers
 that sleep, two are woken for new work, and those who find more than they can take wake others. A transaction
 that had looked for sleepers before it saw the registration may still commit work afterwards: as long as a transaction
-older than the registration is open, the worker looks again after short, growing pauses; so it does when its look
-began at a position (`_position.py`), because such a transaction's work may lie before it.
+older than the registration is open, the worker looks again after short, growing pauses. Such a transaction's work may
+also lie before the position (`_position.py`) at which a look began: the worker looks once more when that has ended.
+
+The registration stands until there is no room: whoever commits work meanwhile sees it, so a run that is worked on costs
+no looks. It is made anew when the poll finds what nobody told of, because the turn was given to a worker that is dead;
+the last to register is the first to be told.
 """
 
 import asyncio
 import contextlib
-import functools
 import logging
 import random
 from collections.abc import Sequence
@@ -57,6 +60,24 @@ def _channels_of(worker_id: str, needs: Sequence[str]) -> Statement[list[str]]:
     )
 
 
+class _Bell(asyncio.Event):
+    """Rung by the database when it is this worker's turn, or stirred by the worker itself."""
+
+    is_turn = False
+
+    def set(self) -> None:
+        self.is_turn = True
+        super().set()
+
+    def stir(self) -> None:
+        """There is or was room; nobody woke this worker."""
+        super().set()
+
+    def clear(self) -> None:
+        self.is_turn = False
+        super().clear()
+
+
 class Sleeper:
     """Makes the flusher ask for work when there may be some."""
 
@@ -76,7 +97,6 @@ class Sleeper:
         self._worker_id = worker_id
         self._capabilities = capabilities
         self._poll_seconds = poll.total_seconds()
-        self._is_turn = True  # When the bell rings next, this worker has been woken for work.
 
     async def run(self) -> None:
         """Sleep and wake until cancelled; faults of the database are waited out."""
@@ -94,54 +114,62 @@ class Sleeper:
         listener = AsyncListener(self._database)
         try:
             channels = await self._database.run(_channels_of(self._worker_id, self._capabilities))
-            async with listener.hear(channels) as bell:
-                self._room.changed = functools.partial(self._stir, bell)
+            async with listener.hear(channels, bell := _Bell()):
+                self._room.changed = self._flusher.filled = bell.stir
                 while True:
                     await self._until_idle(bell)
                     needs, _ = self._room.free()
                     xid = await self._database.run(_register(self._worker_id, needs))
-                    await self._until_work(bell, xid, needs)
+                    await self._while_idle(bell, xid, needs)
                     await self._database.run(_unregister(self._worker_id))
         finally:
             with contextlib.suppress(Exception):
                 await self._database.run(_unregister(self._worker_id))
             await listener.close()
 
-    async def _until_idle(self, bell: asyncio.Event) -> None:
+    async def _until_idle(self, bell: _Bell) -> None:
         """Wait until there is room and nothing to do. What this worker is woken for before that, others are to take."""
-        while not self._flusher.idle.is_set():
+        while True:
+            if bell.is_set():
+                is_turn = bell.is_turn
+                bell.clear()
+                self._flusher.hunger()
+                if is_turn:
+                    await self._database.run(_wake_next(self._capabilities))
+            if self._flusher.idle.is_set():
+                return
             waiting = [asyncio.ensure_future(event.wait()) for event in (self._flusher.idle, bell)]
             try:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 for one in waiting:
                     one.cancel()
-            if bell.is_set():
-                bell.clear()
-                self._flusher.hunger()
-                is_turn, self._is_turn = self._is_turn, True
-                if is_turn:
-                    await self._database.run(_wake_next(self._capabilities))
 
-    def _stir(self, bell: asyncio.Event) -> None:
-        """There is room again; nobody woke this worker."""
-        self._is_turn = bell.is_set() and self._is_turn
-        bell.set()
-
-    async def _until_work(self, bell: asyncio.Event, xid: str, needs: Sequence[str]) -> None:
+    async def _while_idle(self, bell: _Bell, xid: str, needs: Sequence[str]) -> None:
+        """Look, and again whenever the bell rings, until there is no room for what this worker is registered for."""
         pause = _PAUSE_SECONDS_MIN
-        is_past = False
-        while True:
+        is_past = is_certain = False
+        is_rung = True
+        # A bell that ends this goes on ringing: whoever it was meant for is told.
+        while self._flusher.idle.is_set() and self._room.free()[0] == needs:
             bell.clear()
-            self._is_turn = True
             is_past = is_past or await self._database.run(_is_past(xid))
-            if await self._flusher.claim() or not self._flusher.idle.is_set():
+            found_count = await self._flusher.claim()
+            if found_count and is_certain and not is_rung:
                 return
-            if self._room.free()[0] != needs:
-                return  # It is registered for more than it has room for, or for less.
             is_certain = is_past and self._flusher.position.is_whole
-            seconds = self._poll_seconds * random.uniform(1 - _JITTER, 1) if is_certain else pause
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await bell.wait()
-            pause = min(pause * 2, _PAUSE_SECONDS_MAX)
+            seconds = self._poll_seconds * random.uniform(1 - _JITTER, 1)
+            if not is_past:
+                seconds = min(seconds, pause)
+            elif not is_certain:
+                seconds = min(seconds, max(self._flusher.position.seconds_left, pause))
+            is_rung = await _rings(bell, seconds)
+            pause = _PAUSE_SECONDS_MIN if is_rung else min(pause * 2, _PAUSE_SECONDS_MAX)
+
+
+async def _rings(bell: _Bell, seconds: float) -> bool:
+    """Wait for the bell, at most so long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await bell.wait()
+    return bell.is_set()

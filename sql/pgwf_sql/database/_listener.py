@@ -230,9 +230,10 @@ class AsyncListener:
         self._is_closed = False
 
     @asynccontextmanager
-    async def hear(self, channels: Sequence[str]) -> AsyncGenerator[asyncio.Event]:
-        """An event that is set by each notification on `channels`; listening is in force on entry if it can be."""
-        bell = asyncio.Event()
+    async def hear(self, channels: Sequence[str], bell: asyncio.Event | None = None) -> AsyncGenerator[asyncio.Event]:
+        """`bell`, or a new event, that is set by each notification on `channels`; listening is in force on entry if it
+        can be."""
+        bell = bell or asyncio.Event()
         self._register.add(bell, channels)
         try:
             self._rouse()

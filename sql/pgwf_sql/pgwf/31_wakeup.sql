@@ -5,6 +5,9 @@
 --   2. Read pg_snapshot_xmin, then claim. Found something: wake_up(listener).
 --   3. Nothing, and xmin >= x: everybody who did not see the row has ended; sleep until notified or next_wakeup.
 --      xmin < x: somebody who did not see the row may still commit a job; wait 5, 10 … 250 ms, go to 2.
+-- A worker that takes several jobs at a time does not withdraw while it has room for more: it claims whenever it is
+-- notified, and 3 goes on holding for what it got less of than it asked for. It withdraws, with what came for it handed
+-- on by wake_next, when it has no room.
 --
 -- Two hundred workers that sleep on one need are not woken for one job. With sleep_in_turn instead of sleep_on two of
 -- them are: the one that registered last, which is the likeliest to be alive, and any other. A claim that got all it
@@ -64,19 +67,21 @@ returns setof text
 language sql
 volatile
 as $$
-  (
+  with last as materialized (
     select s.listener from pgwf.sleeper as s
     where s.channel = p_channel and s.since is not null
     order by s.since desc
     limit 1
   )
-  union
+  select l.listener from last as l
+  union all
   (
     -- Bounded, because the submitter pays for it.
     select few.listener
     from (
       select s.listener from pgwf.sleeper as s where s.channel = p_channel and s.since is not null limit 1000
     ) as few
+    where few.listener <> (select l.listener from last as l)
     order by random()
     limit 1
   )
