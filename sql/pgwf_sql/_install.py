@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from psycopg import Connection
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 ROOMS: Final = ("pgwf", "pgwf_journal", "pgwf_sdk")  # In the order in which they build on each other.
 ROLES_FILE: Final = "60_roles.sql"
 

@@ -126,7 +126,7 @@ def test_the_schema_version_is_known_only_after_installation(empty_database: str
     with psycopg.connect(empty_database, autocommit=True) as conn:
         assert pgwf_sql.schema_version(conn) is None
         pgwf_sql.install(conn)
-        assert pgwf_sql.schema_version(conn) == pgwf_sql.SCHEMA_VERSION == 1
+        assert pgwf_sql.schema_version(conn) == pgwf_sql.SCHEMA_VERSION == 2
 
 
 def test_a_newer_schema_is_left_alone(own_database: str) -> None:

@@ -131,6 +131,37 @@ def test_retain_does_not_wait_for_a_reader_and_nobody_waits_behind_it(
     assert "archive_0" not in partitions(pgwf, "archive")
 
 
+def test_a_row_on_its_way_while_its_partition_is_made_goes_there(
+    clock: Clock, pgwf: Leasing, own_database: str
+) -> None:
+    with Session(own_database) as maker, Session(own_database) as writer:
+        maker.run("begin")
+        maker.run("select pgwf.add_partitions()")
+        submitted = writer.start("select pgwf.submit_job('a', 'client', 'python')")
+        writer.wait_blocked()
+        maker.run("commit")
+
+        submitted.result()
+
+    assert pgwf.rows("select event_type from pgwf.trace_20300101") == [{"event_type": "submit_job"}]
+
+
+def test_a_partition_is_not_made_while_a_row_is_on_its_way_to_the_default_one(
+    clock: Clock, pgwf: Leasing, own_database: str
+) -> None:
+    with Session(own_database) as writer:
+        writer.run("begin")
+        writer.run("select pgwf.submit_job('a', 'client', 'python')")
+
+        pgwf.value("add_partitions")
+
+        assert "trace_20300102" not in partitions(pgwf, "trace")
+        writer.run("commit")
+    pgwf.value("add_partitions")
+    assert "trace_20300101" not in partitions(pgwf, "trace"), "the row is in the default one"
+    assert "trace_20300102" in partitions(pgwf, "trace")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sqlstate"),
     [({"keep": None}, "23502"), ({"keep": -DAY}, "WF001"), ({"keep": DAY, "limit": 0}, "WF001")],

@@ -89,7 +89,7 @@ def timeline(source: Source, run_id: str, *, fold: bool = True) -> Timeline:
         facts = Facts(
             run=summary,
             entries=tuple(_journal(connection, summary.n, after_seq=0, limit=TIMELINE_ENTRIES_MAX)),
-            activations=execute(connection, _statements.activations_statement(summary.n, summary.run_id)),
+            activations=execute(connection, _statements.activations_statement(summary.n)),
             children=execute(connection, _statements.children_statement(summary.n, limit=_CHILDREN_MAX)),
             tasks=_tasks_of_run(connection, summary.n, None),
             attempts=_attempts(source, connection, summary),

@@ -109,9 +109,9 @@ def journal_statement(n: int, *, after_seq: int, limit: int) -> Statement[tuple[
     return Statement("ops_journal", parameters, read_all(JournalEntry), is_repeatable=True)
 
 
-def activations_statement(n: int, run_id: str) -> Statement[tuple[Activation, ...]]:
+def activations_statement(n: int) -> Statement[tuple[Activation, ...]]:
     """The leases of run number `n`, in order."""
-    return Statement("ops_activations", {"n": n, "run_id": run_id}, read_all(Activation), is_repeatable=True)
+    return Statement("ops_activations", {"n": n}, read_all(Activation), is_repeatable=True)
 
 
 def attempts_statement(n: int) -> Statement[tuple[Attempt, ...]]:

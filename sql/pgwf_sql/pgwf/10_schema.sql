@@ -44,16 +44,19 @@ do $$
 declare
   v_installed int := (select max(version) from pgwf.schema_version);
 begin
-  if v_installed > 1 then
+  if v_installed > 2 then
     raise exception using
       errcode = 'WF090',
-      message = pg_catalog.format('schema pgwf is at version %s, this script installs version 1', v_installed),
+      message = pg_catalog.format('schema pgwf is at version %s, this script installs version 2', v_installed),
       hint = 'install with the newest pgwf that serves this database';
+  elsif v_installed = 1 then
+    -- Version 1 kept its trace in another form, which is not carried over.
+    drop table pgwf.trace cascade;
   end if;
 end
 $$;
 
-insert into pgwf.schema_version (version) values (1) on conflict do nothing;
+insert into pgwf.schema_version (version) values (2) on conflict do nothing;
 
 -- The version of the installed schema. Locks nothing.
 create or replace function pgwf.schema_version()

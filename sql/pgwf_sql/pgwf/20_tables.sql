@@ -201,20 +201,29 @@ create table if not exists pgwf.archive_default partition of pgwf.archive defaul
 create index if not exists archive_cancelled on pgwf.archive (n) where outcome = 'cancelled';  -- lists of runs
 create index if not exists archive_archived_at on pgwf.archive using brin (archived_at);
 
--- What was called, by whom, with which result. Partitioned by time.
+-- What was called, by whom, with which result; the view jobs_trace makes it readable. What a job is submitted with
+-- stands in columns, and what its end says is in its archive row: building JSON would cost more than all other writes of
+-- a job. Partitioned by time.
 create sequence if not exists pgwf.trace_id;
 
 create table if not exists pgwf.trace (
   trace_id bigint not null default pg_catalog.nextval('pgwf.trace_id'),
   event_at timestamptz not null,
-  event_type text not null,
-  job_id text collate "C",
+  n bigint,                   -- NULL: the call was about no single job
   lease_no bigint,
+  available_at timestamptz,
+  expires_at timestamptz,
+  pending int,                -- this and the rest: what submit_job was told; NULL is the default
+  priority smallint,
+  event_type text not null,
   worker_id text not null,
+  need text collate "C",
+  singleton_key text collate "C",
+  wait_for bigint[],
   input_data jsonb,
-  output_data jsonb,
-  primary key (event_at, trace_id)
+  output_data jsonb
 ) partition by range (event_at);
 
 create table if not exists pgwf.trace_default partition of pgwf.trace default;
-create index if not exists trace_job on pgwf.trace (job_id, trace_id);
+create index if not exists trace_job on pgwf.trace (n);
+create index if not exists trace_event_at on pgwf.trace using brin (event_at);

@@ -73,7 +73,7 @@ begin
   if p_length is null then
     perform pgwf._refuse('23502', 'the array of job ids cannot be null');
   end if;
-  if exists (select from unnest(p_lengths) as other(length) where other.length <> p_length) then
+  if not p_length = all (p_lengths) then
     perform pgwf._refuse(
       'WF021',
       format('parallel arrays differ in length: %s items, but also %s', p_length, p_lengths::text),

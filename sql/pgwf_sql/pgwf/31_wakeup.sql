@@ -64,9 +64,11 @@ $$;
 -- Who is next of those who sleep on a name in turn: the one that registered last, and one of the others by chance.
 create or replace function pgwf._in_turn(p_channel text)
 returns setof text
-language sql
+language plpgsql
 volatile
 as $$
+begin
+  return query
   with last as materialized (
     select s.listener from pgwf.sleeper as s
     where s.channel = p_channel and s.since is not null
@@ -84,7 +86,8 @@ as $$
     where few.listener <> (select l.listener from last as l)
     order by random()
     limit 1
-  )
+  );
+end
 $$;
 
 -- Wakes the next in turn for these needs, if something of them is ready. Locks nothing.
@@ -138,6 +141,12 @@ begin
     return;
   end if;
   v_tell_all := v_blind or (select s.notify_enabled from pgwf.setting as s where s.only_row);
+  if not v_tell_all
+    and not exists (
+      select from pgwf.sleeper as s where s.channel = any (array(select 'need.' || d.need from unnest(p_needs) as d(need))))
+  then
+    return;
+  end if;
   select array_agg(distinct pgwf.channel(c.name))
   into v_channels
   from unnest(p_needs) as d(need)

@@ -2,7 +2,7 @@
 
 create or replace function pgwf._trace(
   p_event_type text,
-  p_job_id text,
+  p_n bigint,
   p_worker_id text,
   p_lease_no bigint,
   p_input jsonb,
@@ -10,11 +10,13 @@ create or replace function pgwf._trace(
   p_now timestamptz
 )
 returns void
-language sql
+language plpgsql
 volatile
 as $$
-  insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
-  values (p_now, p_event_type, p_job_id, p_lease_no, p_worker_id, p_input, p_output)
+begin
+  insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id, input_data, output_data)
+  values (p_now, p_event_type, p_n, p_lease_no, p_worker_id, p_input, p_output);
+end
 $$;
 
 -- What a trace says of a live job. A plain expression, so that it is inlined where rows are traced in sets.

@@ -23,45 +23,48 @@ volatile
 as $$
 #variable_conflict use_column
 declare
+  -- A transaction id before any position is drawn.
+  v_xid constant xid8 := pg_current_xact_id();
   v_n bigint[];         -- by item: the number drawn for it, NULL when it was not taken
-  v_status text[];
+  v_status text[];      -- by item; NULL: all are 'ok'
   v_wait_for text[];    -- by item: what it waits for, as a literal of bigint[]
   v_pending int[];
   v_taken text[];       -- ids that another job has
   v_needs text[];
 begin
-  -- A transaction id before any position is drawn.
-  perform pg_current_xact_id();
   with item as materialized (
     select
       i.ord,
       i.job_id,
-      pgwf._job_flaw(i.job_id, i.need, coalesce(i.priority, 3), i.singleton_key) is not null as flawed,
-      row_number() over (partition by i.job_id order by i.ord) > 1 as repeated
+      case when pgwf._job_flaw(i.job_id, i.need, coalesce(i.priority, 3), i.singleton_key) is null then nextval('pgwf.pos') end
+        as n
     from unnest(p_job_ids, p_needs, p_priorities, p_singleton_keys)
       with ordinality as i(job_id, need, priority, singleton_key, ord)
-  ), numbered as materialized (
-    select q.ord, q.job_id, nextval('pgwf.pos') as n
-    from (select i.ord, i.job_id from item as i where not (i.flawed or i.repeated) order by i.ord) as q
   ), named as (
     insert into pgwf.name (job_id, n)
-    select q.job_id, q.n from numbered as q order by q.job_id
+    select i.job_id, i.n from item as i where i.n is not null order by i.job_id, i.ord
     on conflict do nothing
     returning n
   )
-  select
-    array_agg(m.n order by i.ord),
-    array_agg(
-      case
-        when i.flawed then 'invalid'
-        when i.repeated then 'duplicate'
-        when m.n is null then 'taken'
-        else 'ok'
-      end order by i.ord)
-  into v_n, v_status
+  select array_agg(m.n order by i.ord)
+  into v_n
   from item as i
-  left join numbered as q on q.ord = i.ord
-  left join named as m on m.n = q.n;
+  left join named as m on m.n = i.n;
+  if p_wait_ids is not null or array_position(v_n, null) is not null then
+    select array_agg(
+      case
+        when i.n is not null then 'ok'
+        when pgwf._job_flaw(i.job_id, i.need, coalesce(i.priority, 3), i.singleton_key) is not null then 'invalid'
+        when i.place > 1 then 'duplicate'
+        else 'taken'
+      end order by i.ord)
+    into v_status
+    from (
+      select q.*, row_number() over (partition by q.job_id order by q.ord) as place
+      from unnest(p_job_ids, p_needs, p_priorities, p_singleton_keys, v_n)
+        with ordinality as q(job_id, need, priority, singleton_key, n, ord)
+    ) as i;
+  end if;
 
   if p_wait_ids is not null and cardinality(p_wait_ids) > 0 then
     select w.items, w.statuses, w.wait_for, w.pending
@@ -91,14 +94,6 @@ begin
     select
       f.n, f.job_id, f.need, f.priority, f.singleton_key, f.wait_for, f.pending, f.available_at, f.expires_at, p_now
     from fresh as f
-  ), timers as (
-    insert into pgwf.timer (due, n)
-    select f.available_at, f.n
-    from fresh as f
-    where f.pending = 0
-      and f.available_at > p_now
-      and f.available_at < 'infinity'
-      and (f.expires_at is null or f.expires_at > p_now)
   ), readied as (
     insert into pgwf.ready (pos, n, priority, need, ready_at, expires_at, singleton_key)
     select f.n, f.n, f.priority, f.need, p_now, f.expires_at, f.singleton_key
@@ -107,35 +102,34 @@ begin
       and f.available_at <= p_now
       and (f.expires_at is null or f.expires_at > p_now)
     returning need
+  ), traced as (
+    insert into pgwf.trace (
+      event_at, event_type, n, worker_id, need, priority, singleton_key, wait_for, pending, available_at, expires_at)
+    select
+      p_now, 'submit_job', f.n, p_worker_id, f.need, f.priority, f.singleton_key, f.wait_for, nullif(f.pending, 0),
+      nullif(f.available_at, p_now), f.expires_at
+    from fresh as f
+    where (select s.trace_enabled from pgwf.setting as s where s.only_row)
   )
   select array_agg(distinct r.need) into v_needs from readied as r;
-  perform pgwf._wake_needs(v_needs);
-
-  if pgwf._tracing() then
-    insert into pgwf.trace (event_at, event_type, job_id, worker_id, input_data, output_data)
-    select
-      p_now,
-      'submit_job',
-      j.job_id,
-      p_worker_id,
-      jsonb_build_object(
-        'next_need', i.need,
-        'wait_for', coalesce(w.job_ids, '[]'),
-        'singleton_key', i.singleton_key,
-        'priority', i.priority,
-        'available_at', i.available_at,
-        'expires_at', i.expires_at),
-      pgwf._job_facts(j)
-    from unnest(v_n, p_needs, p_priorities, p_singleton_keys, p_available_at, p_expires_at)
-      with ordinality as i(n, need, priority, singleton_key, available_at, expires_at, ord)
-    join pgwf.job as j on j.n = i.n and j.n = any (v_n)
-    left join (
-      select w.ord, jsonb_agg(w.job_id) as job_ids
-      from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
-      group by w.ord
-    ) as w on w.ord = i.ord;
+  if p_available_at is not null then
+    insert into pgwf.timer (due, n)
+    select j.available_at, j.n
+    from pgwf.job as j
+    where j.n = any (v_n)
+      and j.pending = 0
+      and j.available_at > p_now
+      and j.available_at < 'infinity'
+      and (j.expires_at is null or j.expires_at > p_now);
+  end if;
+  if v_needs is not null then
+    perform pgwf._wake_needs(v_needs);
   end if;
 
+  if v_status is null then
+    return query select i.ord::int, i.n, 'ok' from unnest(v_n) with ordinality as i(n, ord);
+    return;
+  end if;
   v_taken := array(select i.job_id from unnest(v_status, p_job_ids) as i(status, job_id) where i.status = 'taken');
   return query
   select
@@ -375,17 +369,20 @@ volatile
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_waits record;
+  v_wait_ords int[];
+  v_wait_ids text[];
 begin
   perform pgwf._require_worker(p_worker_id);
   perform pgwf._require_lengths(
     cardinality(p_job_ids), cardinality(p_next_needs), cardinality(p_singleton_keys), cardinality(p_available_at),
     cardinality(p_expires_at), cardinality(p_priorities), pgwf._waits_length(p_wait_for));
-  select w.ords, w.ids into v_waits from pgwf._waits(p_wait_for) as w;
+  if p_wait_for is not null then
+    select w.ords, w.ids into v_wait_ords, v_wait_ids from pgwf._waits(p_wait_for) as w;
+  end if;
   return query
   select s.ord, p_job_ids[s.ord], s.n, s.status
   from pgwf._submit(
-    p_job_ids, p_next_needs, pgwf._priorities(p_priorities), p_singleton_keys, p_available_at, p_expires_at,
-    p_worker_id, pgwf._now(), v_waits.ords, v_waits.ids) as s;
+    p_job_ids, p_next_needs, case when p_priorities is not null then pgwf._priorities(p_priorities) end,
+    p_singleton_keys, p_available_at, p_expires_at, p_worker_id, pgwf._now(), v_wait_ords, v_wait_ids) as s;
 end
 $$;

@@ -1,7 +1,7 @@
 -- The claim: from ready to lease. It never waits for anything; what is locked is left for the next claim.
 
--- Of ready rows this transaction has locked, those that may be leased now. The others leave ready: expired jobs for
--- good, jobs whose key is held to parked. Rows whose key somebody is moving just now stay where they are.
+-- Of ready rows this transaction has locked, those that may be leased now, and holds their keys. The others leave ready:
+-- expired jobs for good, jobs whose key is held to parked. Rows whose key somebody is moving just now stay where they are.
 create or replace function pgwf._admit(p_rows tid[], p_now timestamptz)
 returns tid[]
 language plpgsql
@@ -65,6 +65,11 @@ begin
     select array_agg(d.singleton_key) into v_keys from dropped as d where d.singleton_key is not null;
     perform pgwf._bring_up(v_keys);
   end if;
+  insert into pgwf.held (singleton_key, n)
+  select r.singleton_key, r.n
+  from pgwf.ready as r
+  where r.ctid = any (v_admitted)
+    and r.singleton_key is not null;
   return v_admitted;
 end
 $$;
@@ -204,25 +209,41 @@ begin
 end
 $$;
 
--- Chooses up to p_limit rows of ready, at most p_rooms of each of p_needs, the most urgent first, and locks exactly
--- these: it looks without locks, counts how many of each lane it wants, and takes the first of each that nobody else
--- has locked. special: some have a key or are past their time. seen_count: how many it could choose from, if fewer than
--- p_limit.
-create or replace function pgwf._look(
+-- Chooses up to p_limit rows of ready, at most p_rooms of each of p_needs, the most urgent first, locks exactly these
+-- and leases their jobs: it looks without locks, counts how many of each lane it wants, and takes the first of each that
+-- nobody else has locked. When some have a key or are past their time it leases nothing and answers which rows it
+-- locked (special); called again with p_spots it leases these. seen_count: how many it could choose from, if fewer than
+-- p_limit. Jobs in the order of their urgency. Traces p_input and p_output when they are given.
+create or replace function pgwf._take(
   p_worker_caps text[],
   p_position bigint[],
   p_needs text[],
   p_rooms int[],
   p_limit int,
+  p_spots tid[],
+  p_worker_id text,
+  p_until timestamptz,
+  p_capped text[],
   p_aging interval,
   p_now timestamptz,
-  out spots tid[],
-  out special boolean,
-  out seen_count int
+  p_input jsonb,
+  p_output jsonb,
+  out special tid[],
+  out seen_count int,
+  out n bigint[],
+  out lease_ids uuid[],
+  out lease_nos bigint[],
+  out needs text[],
+  out priorities smallint[],
+  out pos bigint[]
 )
 language plpgsql
 volatile
 as $$
+#variable_conflict use_column
+declare
+  -- Drawn once: a server built without OpenSSL opens /dev/urandom for each. The last 48 bits are the lease's number.
+  v_lease_id text := gen_random_uuid()::text;
 begin
   with seen as (
     select s.need, s.priority, s.pos
@@ -242,54 +263,29 @@ begin
       order by r.ready_at + (r.priority - 1) * p_aging, r.pos
       limit least(d.room, p_limit)
     ) as s
+    where p_spots is null
     order by s.ready_at + (s.priority - 1) * p_aging, s.pos
     limit p_limit
   ), lane as (
     select s.need, s.priority, count(*) as quota, min(s.pos) as first from seen as s group by s.need, s.priority
-  )
-  select
-    array_agg(q.ctid),
-    bool_or(q.singleton_key is not null or q.expires_at <= p_now),
-    (select count(*) from seen)
-  into spots, special, seen_count
-  from lane as l
-  cross join lateral (
-    select r.ctid, r.singleton_key, r.expires_at
-    from pgwf.ready as r
-    where r.need = l.need
-      and r.priority = l.priority
-      and r.pos >= l.first
-    order by r.pos
-    limit l.quota
-    for update skip locked
-  ) as q;
-end
-$$;
-
--- Leases the jobs of these rows of ready, which this transaction has locked; answers in the order of their urgency.
-create or replace function pgwf._grant(
-  p_spots tid[],
-  p_worker_id text,
-  p_until timestamptz,
-  p_capped text[],
-  p_aging interval,
-  p_now timestamptz,
-  out n bigint[],
-  out lease_ids uuid[],
-  out lease_nos bigint[],
-  out needs text[],
-  out priorities smallint[],
-  out pos bigint[]
-)
-language plpgsql
-volatile
-as $$
-declare
-  -- Drawn once: a server built without OpenSSL opens /dev/urandom for each. The last 48 bits are the lease's number.
-  v_lease_id text := gen_random_uuid()::text;
-begin
-  with taken as materialized (
-    delete from pgwf.ready as r where r.ctid = any (p_spots)
+  ), locked as (
+    select
+      array_agg(q.ctid) as spots,
+      coalesce(bool_or(q.singleton_key is not null or q.expires_at <= p_now), false) as special
+    from lane as l
+    cross join lateral (
+      select r.ctid, r.singleton_key, r.expires_at
+      from pgwf.ready as r
+      where r.need = l.need
+        and r.priority = l.priority
+        and r.pos >= l.first
+      order by r.pos
+      limit l.quota
+      for update skip locked
+    ) as q
+  ), taken as (
+    delete from pgwf.ready as r
+    where r.ctid = any (coalesce(p_spots, (select l.spots from locked as l where not l.special)))
     returning r.n, r.need, r.singleton_key, r.priority, r.ready_at, r.pos
   ), numbered as (
     select t.n, t.need, t.singleton_key, t.priority, t.pos, nextval('pgwf.lease_no') as lease_no
@@ -306,31 +302,26 @@ begin
       m.lease_no,
       overlay(v_lease_id placing lpad(to_hex(m.lease_no & 281474976710655), 12, '0') from 25)::uuid as lease_id
     from numbered as m
-  ), keys as (
-    insert into pgwf.held (singleton_key, n)
-    select g.singleton_key, g.n from granted as g where g.singleton_key is not null
   ), leased as (
     insert into pgwf.lease (n, lease_id, lease_no, until, worker_id, leased_at, need, singleton_key, capped)
     select
-      g.n,
-      g.lease_id,
-      g.lease_no,
-      p_until,
-      p_worker_id,
-      p_now,
-      g.need,
-      g.singleton_key,
-      g.need = any (coalesce(p_capped, '{}'))
+      g.n, g.lease_id, g.lease_no, p_until, p_worker_id, p_now, g.need, g.singleton_key,
+      p_capped is not null and g.need = any (p_capped)
     from granted as g
+  ), traced as (
+    insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id, input_data, output_data)
+    select p_now, 'get_work', g.n, g.lease_no, p_worker_id, p_input, p_output from granted as g where p_input is not null
   )
   select
+    (select l.spots from locked as l where l.special),
+    (select count(*) from seen),
     array_agg(g.n),
     array_agg(g.lease_id),
     array_agg(g.lease_no),
     array_agg(g.need),
     array_agg(g.priority),
     array_agg(g.pos)
-  into n, lease_ids, lease_nos, needs, priorities, pos
+  into special, seen_count, n, lease_ids, lease_nos, needs, priorities, pos
   from granted as g;
 end
 $$;
@@ -363,23 +354,23 @@ as $$
 #variable_conflict use_column
 declare
   TURNS_MAX constant int := 4;  -- A turn that met only busy keys found nothing; the next one looks behind them.
-  CHEAP_US constant int := 500;
-  CHEAP_US_PER_JOB constant int := 20;
+  CHEAP_US constant int := 1000;
+  CHEAP_US_PER_JOB constant int := 40;
   HOLDS_MS_MIN constant int := 250;
   HOLDS_MS_MAX constant int := 60000;
   v_began timestamptz := clock_timestamp();
   v_began_ms bigint := extract(epoch from v_began) * 1000;
   v_position bigint[] := case when p_position[1] between v_began_ms and v_began_ms + HOLDS_MS_MAX then p_position end;
   v_look_us bigint := 0;
-  v_needs text[] := array(select distinct c.need from unnest(p_worker_caps) as c(need) where c.need is not null);
-  v_rooms int[] := array_fill(p_limit, array[cardinality(v_needs)]);
+  v_needs text[];
+  v_rooms int[];
   v_capped text[];
-  v_limited boolean := exists (select from pgwf.need_setting as s where s.need = any (v_needs));
-  v_careful boolean := v_limited;
+  v_limited boolean;
+  v_careful boolean;
+  v_aging interval;
   v_left int;
-  v_look record;
+  v_seen_count int;
   v_rows tid[];
-  v_setting record;
   v_taken record;
   v_input jsonb;
   v_output jsonb;
@@ -392,10 +383,20 @@ begin
   lease_nos := '{}';
   until := p_now + make_interval(secs => p_lease_seconds);
   is_whole := v_position is null;
-  select s.trace_enabled, make_interval(secs => s.aging_seconds) as aging
-  into v_setting
+  select
+    make_interval(secs => s.aging_seconds),
+    array(select distinct c.need from unnest(p_worker_caps) as c(need) where c.need is not null),
+    exists (select from pgwf.need_setting as l where l.need = any (p_worker_caps)),
+    case when s.trace_enabled then jsonb_build_object(
+      'worker_caps', p_worker_caps, 'lease_seconds', p_lease_seconds, 'limit_jobs', p_limit) end
+  into v_aging, v_needs, v_limited, v_input
   from pgwf.setting as s
   where s.only_row;
+  v_rooms := array_fill(p_limit, array[cardinality(v_needs)]);
+  v_careful := v_limited;
+  if v_input is not null then
+    v_output := jsonb_build_object('lease_expires_at', until);
+  end if;
   for turn in 1..TURNS_MAX loop
     v_left := p_limit - cardinality(n);
     if v_limited then
@@ -408,17 +409,21 @@ begin
       where r.room > 0;
     end if;
     v_began := clock_timestamp();
-    v_look := pgwf._look(p_worker_caps, v_position, v_needs, v_rooms, v_left, v_setting.aging, p_now);
+    v_taken := pgwf._take(
+      p_worker_caps, v_position, v_needs, v_rooms, v_left, null, p_worker_id, until, v_capped, v_aging, p_now, v_input,
+      v_output);
     v_look_us := v_look_us + extract(epoch from clock_timestamp() - v_began) * 1000000;
-    v_rows := v_look.spots;
-    exit when v_rows is null;
-    if v_look.special then
+    v_seen_count := v_taken.seen_count;
+    if v_taken.special is not null then
       v_careful := true;
-      v_rows := pgwf._admit(v_rows, p_now);
+      v_rows := pgwf._admit(v_taken.special, p_now);
       continue when v_rows is null;
+      v_taken := pgwf._take(
+        p_worker_caps, v_position, v_needs, v_rooms, v_left, v_rows, p_worker_id, until, v_capped, v_aging, p_now,
+        v_input, v_output);
     end if;
+    exit when v_taken.n is null;
 
-    v_taken := pgwf._grant(v_rows, p_worker_id, until, v_capped, v_setting.aging, p_now);
     n := n || v_taken.n;
     lease_ids := lease_ids || v_taken.lease_ids;
     lease_nos := lease_nos || v_taken.lease_nos;
@@ -429,25 +434,9 @@ begin
       perform pgwf._spend(v_taken.needs, p_now);
     end if;
     -- Once all that can be seen was looked at, another turn would walk the same entries in vain.
-    exit when cardinality(n) = p_limit or (v_look.seen_count < v_left and not v_careful);
+    exit when cardinality(n) = p_limit or (v_seen_count < v_left and not v_careful);
   end loop;
 
-  if v_setting.trace_enabled then
-    v_input := jsonb_build_object(
-      'worker_caps', p_worker_caps, 'lease_seconds', p_lease_seconds, 'limit_jobs', p_limit);
-    v_output := jsonb_build_object('lease_expires_at', until);
-    insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
-    select
-      p_now,
-      'get_work',
-      j.job_id,
-      t.lease_no,
-      p_worker_id,
-      v_input,
-      v_output
-    from unnest(n, lease_nos) as t(n, lease_no)
-    join pgwf.job as j on j.n = t.n and j.n = any (_claim.n);
-  end if;
   if p_position is null then
     return;
   elsif not is_whole or v_look_us > CHEAP_US + CHEAP_US_PER_JOB * cardinality(n) then

@@ -116,8 +116,8 @@ begin
     v_job.n, gen_random_uuid(), nextval('pgwf.lease_no'), v_now + make_interval(secs => p_lease_seconds), p_worker_id,
     v_now, v_job.need, v_job.singleton_key, false);
   if pgwf._tracing() then
-    insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
-    select v_now, 'lease_job', v_job.job_id, l.lease_no, p_worker_id,
+    insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id, input_data, output_data)
+    select v_now, 'lease_job', v_job.n, l.lease_no, p_worker_id,
       jsonb_build_object('worker_caps', p_worker_caps, 'lease_seconds', p_lease_seconds),
       jsonb_build_object('lease_expires_at', l.until)
     from pgwf.lease as l
@@ -214,17 +214,16 @@ begin
       and l.n = any (v_lines.items)
     returning l.n, l.lease_no, l.until
   ), traced as (
-    insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
+    insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id, input_data, output_data)
     select
       p_now,
       'extend_lease',
-      j.job_id,
+      e.n,
       e.lease_no,
       p_worker_id,
       jsonb_build_object('additional_seconds', p_seconds),
       jsonb_build_object('previous_lease_expires_at', before.until, 'lease_expires_at', e.until)
     from extended as e
-    join pgwf.job as j on j.n = e.n and j.n = any (v_lines.items)
     join pgwf.lease as before on before.n = e.n and before.n = any (v_lines.items)
     where (select pgwf._tracing())
   )

@@ -19,11 +19,11 @@ declare
   v_keys text[];
 begin
   if pgwf._tracing() then
-    insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
+    insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id, input_data, output_data)
     select
       p_now,
       p_event_type,
-      j.job_id,
+      j.n,
       l.lease_no,
       p_worker_id,
       jsonb_build_object('next_need', p_need, 'available_at', i.available_at),
@@ -280,11 +280,11 @@ begin
   if not pgwf._tracing() then
     return;
   end if;
-  insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
+  insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id, input_data, output_data)
   select
     p_now,
     'reschedule_job',
-    j.job_id,
+    j.n,
     l.lease_no,
     p_worker_id,
     jsonb_build_object(
@@ -471,7 +471,7 @@ begin
   perform pgwf._lock_jobs(array[v_n], '{}');
   update pgwf.job as j set last_error = p_error where j.n = v_n returning j.cancel_at is not null into v_cancelled;
   if v_cancelled then
-    perform pgwf._end(array[v_n], 'cancelled', p_worker_id, v_now);
+    perform pgwf._end(array[v_n], null, 'cancelled', p_worker_id, v_now, false);
     return null;
   end if;
   v_available_at := v_now + make_interval(secs => p_delay_seconds);

@@ -142,7 +142,7 @@ begin
   if pgwf._catch(v_job.n) = 'lease' then
     perform pgwf._refuse('WF005', format('job %s is not available to complete: it is ACTIVE', p_job_id));
   end if;
-  perform pgwf._end(array[v_job.n], 'completed', p_worker_id, v_now);
+  perform pgwf._end(array[v_job.n], null, 'completed', p_worker_id, v_now, false);
   return true;
 end
 $$;
@@ -169,8 +169,8 @@ begin
   v_there := pgwf._lock_jobs(array_remove(v_items, null), '{}');
   v_woken := pgwf._wake_jobs(v_there, v_now);
   if pgwf._tracing() then
-    insert into pgwf.trace (event_at, event_type, job_id, worker_id, input_data, output_data)
-    select v_now, 'wake_jobs', j.job_id, p_worker_id, '{}', pgwf._job_facts(j)
+    insert into pgwf.trace (event_at, event_type, n, worker_id, output_data)
+    select v_now, 'wake_jobs', j.n, p_worker_id, pgwf._job_facts(j)
     from pgwf.job as j
     where j.n = any (v_woken);
   end if;
@@ -222,7 +222,7 @@ begin
   end if;
   if pgwf._tracing() then
     perform pgwf._trace(
-      'set_priority', p_job_id, p_worker_id, null, jsonb_build_object('priority', p_priority),
+      'set_priority', v_n, p_worker_id, null, jsonb_build_object('priority', p_priority),
       jsonb_build_object('previous_priority', v_job.priority), v_now);
   end if;
 end

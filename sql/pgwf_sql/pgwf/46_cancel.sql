@@ -40,11 +40,11 @@ begin
     end if;
   end if;
   if pgwf._tracing() then
-    insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
+    insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id, input_data, output_data)
     select
       v_now,
       'cancel_job',
-      p_job_id,
+      v_n,
       l.lease_no,
       p_worker_id,
       jsonb_build_object('reason', p_reason),
@@ -88,7 +88,7 @@ begin
   if cardinality(v_ended) = 0 then
     return 0;
   end if;
-  perform pgwf._end(v_ended, 'cancelled', p_worker_id, p_now, p_skip => true);
+  perform pgwf._end(v_ended, null, 'cancelled', p_worker_id, p_now, true);
   if pgwf._tracing() then
     perform pgwf._trace(
       'job_cancel_archived_run', null, p_worker_id, null, jsonb_build_object('limit', p_limit),

@@ -77,11 +77,11 @@ begin
       and e.counted
     returning j.n, j.streak, j.lapses, j.shelved
   ), traced as (
-    insert into pgwf.trace (event_at, event_type, job_id, lease_no, worker_id, input_data, output_data)
+    insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id, input_data, output_data)
     select
       p_now,
       'lease_lapsed',
-      j.job_id,
+      j.n,
       e.lease_no,
       p_worker_id,
       jsonb_build_object('leased_by', e.worker_id, 'lease_expires_at', e.until),
@@ -208,7 +208,7 @@ begin
   if cardinality(v_n) = 0 then
     return 0;
   end if;
-  perform pgwf._end(v_n, 'expired', p_worker_id, p_now, p_skip => true);
+  perform pgwf._end(v_n, null, 'expired', p_worker_id, p_now, true);
   return cardinality(v_n);
 end
 $$;

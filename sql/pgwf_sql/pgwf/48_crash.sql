@@ -68,7 +68,7 @@ begin
   end if;
   if pgwf._tracing() then
     perform pgwf._trace(
-      'crash_concern_cleared', p_job_id, p_worker_id, null, jsonb_build_object('reason', p_reason),
+      'crash_concern_cleared', v_n, p_worker_id, null, jsonb_build_object('reason', p_reason),
       jsonb_build_object('previous_consecutive_expirations', v_job.streak), v_now);
   end if;
   return v_job.streak;

@@ -108,8 +108,56 @@ select
 from pgwf.archive as a;
 
 create or replace view pgwf.jobs_trace as
-select trace_id, job_id, event_type, worker_id, event_at, input_data, output_data, lease_no
-from pgwf.trace;
+select
+  t.trace_id,
+  nm.job_id,
+  t.event_type,
+  t.worker_id,
+  t.event_at,
+  case
+    when t.event_type = 'submit_job' then jsonb_build_object(
+      'next_need', t.need,
+      'wait_for', array(
+        select coalesce(live.job_id, ended.job_id)
+        from unnest(t.wait_for) with ordinality as i(n, ord)
+        left join pgwf.job as live on live.n = i.n
+        left join pgwf.archive as ended on ended.n = i.n
+        order by i.ord
+      ),
+      'singleton_key', t.singleton_key,
+      'priority', t.priority,
+      'available_at', t.available_at,
+      'expires_at', t.expires_at)
+    else coalesce(t.input_data, '{}')
+  end as input_data,
+  case
+    when t.event_type = 'submit_job' then jsonb_build_object(
+      'next_need', t.need,
+      'pending', coalesce(t.pending, 0),
+      'singleton_key', t.singleton_key,
+      'priority', t.priority,
+      'available_at', coalesce(t.available_at, t.event_at),
+      'expires_at', t.expires_at,
+      'lease_expiration_count', 0,
+      'consecutive_expirations', 0)
+    when a.n is not null then jsonb_build_object(
+      'next_need', a.need,
+      'pending', coalesce(cardinality(a.unmet), 0),
+      'singleton_key', a.singleton_key,
+      'priority', a.priority,
+      'available_at', a.available_at,
+      'expires_at', a.expires_at,
+      'lease_expiration_count', a.lapses,
+      'outcome', a.outcome,
+      'completed_without_lease', a.lease_no is null,
+      'created_at', a.created_at)
+    else t.output_data
+  end as output_data,
+  t.lease_no
+from pgwf.trace as t
+left join pgwf.name as nm on nm.n = t.n
+left join pgwf.archive as a
+  on a.n = t.n and t.event_type in ('complete_job', 'job_cancel_archived', 'job_expire_archived');
 
 -- How each job ended for which p_job_id was last told to wait, in the given order: outcome 'completed', 'cancelled',
 -- 'expired'; NULL while it still has to end, 'forgotten' once retention removed it. Works for live and finished jobs.

@@ -1,8 +1,9 @@
 -- Partitions of archive and trace: made ahead, dropped when their time has passed.
 
 -- Adds a partition that does not exist yet; returns 1 if it did. It is made as a table with the partition's CHECK and
--- then attached, which keeps readers and writers of other partitions going. 0 also when somebody is in the way for
--- longer than the lock_timeout of the caller, or has just written into the default partition: the next call tries again.
+-- then attached. Writers are kept out first: one that had chosen the default partition already, and waited for it, would
+-- find its row refused there. 0 also when somebody is in the way for longer than the lock_timeout of the caller: the
+-- next call tries again.
 create or replace function pgwf._add_partition(p_parent text, p_name text, p_column text, p_from text, p_to text)
 returns int
 language plpgsql
@@ -12,6 +13,7 @@ begin
   if to_regclass('pgwf.' || p_name) is not null then
     return 0;
   end if;
+  execute format('lock table pgwf.%I in share row exclusive mode', p_parent);
   execute format(
     'create table pgwf.%I (like pgwf.%I including defaults including constraints, check (%I >= %L and %I < %L))',
     p_name, p_parent, p_column, p_from, p_column, p_to);
@@ -169,12 +171,9 @@ as $$
 declare
   v_trimmed int;
 begin
-  delete from pgwf.trace as t
-  using (
-    select q.event_at, q.trace_id from pgwf.trace_default as q where q.event_at < p_before limit p_limit
-  ) as old
-  where t.event_at = old.event_at
-    and t.trace_id = old.trace_id;
+  -- Rows are never updated, so a ctid stays theirs.
+  delete from pgwf.trace_default as t
+  where t.ctid = any (array(select q.ctid from pgwf.trace_default as q where q.event_at < p_before limit p_limit));
   get diagnostics v_trimmed = row_count;
   return v_trimmed;
 end

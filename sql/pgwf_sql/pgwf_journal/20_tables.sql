@@ -94,8 +94,9 @@ create or replace trigger never_truncated
   for each statement execute function pgwf_journal._refuse_change();
 
 -- Effect: makes the partition for p_from <= n < p_to when it is missing (NULL: the default one).  It is a table with a
--- CHECK first, and then attached.  Locks: SHARE UPDATE EXCLUSIVE on entry, so appends and reads go on; the default
--- partition, which is scanned, and empty as long as partitions are made ahead.
+-- CHECK first, and then attached.  Locks: SHARE ROW EXCLUSIVE on entry, because an append that had chosen the default
+-- partition already, and waited for it, would find its entry refused there; the default partition, which is scanned, and
+-- empty as long as partitions are made ahead.
 create or replace function pgwf_journal._make_partition(p_name text, p_from text, p_to text) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -104,6 +105,7 @@ begin
   if to_regclass(format('pgwf_journal.%I', p_name)) is not null then
     return;
   end if;
+  lock table pgwf_journal.entry in share row exclusive mode;
   execute format('create table pgwf_journal.%I (like pgwf_journal.entry including defaults including constraints%s)', p_name,
     coalesce(', check (n < ' || p_to || ')', '') || coalesce(', check (n >= ' || nullif(p_from, 'minvalue') || ')', ''));
   -- Most payloads are small JSON texts; lz4 decompresses several times faster, where this build of PostgreSQL has it.

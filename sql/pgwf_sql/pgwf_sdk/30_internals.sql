@@ -174,7 +174,7 @@ begin
   perform pgwf._catch(j.n)
   from pgwf.job j
   where j.n = any (p_n) and not exists (select from pgwf.lease l where l.n = j.n);
-  perform pgwf._end(p_n, p_outcome, p_worker_id, p_now);
+  perform pgwf._end(p_n, null, p_outcome, p_worker_id, p_now, false);
 end
 $$;
 
@@ -186,8 +186,7 @@ as $$
 begin
   delete from pgwf.ready r using pgwf.job j where j.n = any (p_n) and r.need = j.need and r.priority = j.priority and r.pos = j.n;
   delete from pgwf.trace t
-  using pgwf.job j
-  where j.n = any (p_n) and t.job_id = j.job_id and t.event_type = 'submit_job' and t.event_at = p_now;
+  where t.n = any (p_n) and t.event_type = 'submit_job' and t.event_at = p_now;
   delete from pgwf_journal.journal o where o.n = any (p_n);
   delete from pgwf.name m using pgwf.job j where j.n = any (p_n) and m.job_id = j.job_id;
   delete from pgwf.job j where j.n = any (p_n);

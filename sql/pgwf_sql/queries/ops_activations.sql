@@ -11,7 +11,7 @@ with written as (
     max(t.event_at) filter (where t.event_type in ('lease_lapsed', 'reschedule_job', 'release_job', 'complete_job')) as ended_at,
     max(t.event_type) filter (where t.event_type in ('lease_lapsed', 'reschedule_job', 'release_job', 'complete_job')) as ended_by
   from pgwf.trace t
-  where t.job_id = %(run_id)s and t.lease_no is not null
+  where t.n = %(n)s and t.lease_no is not null
   group by t.lease_no
 ), held as (
   select l.lease_no, l.worker_id, l.leased_at, l.until

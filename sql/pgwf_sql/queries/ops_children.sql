@@ -22,7 +22,7 @@ select
   r.streak,
   r.attempts,
   r.attributes,
-  (select min(t.event_at) from pgwf.trace t where t.job_id = b.run_id and t.event_type = 'get_work') as first_leased_at
+  (select min(t.event_at) from pgwf.trace t where t.n = b.n and t.event_type = 'get_work') as first_leased_at
 from (
   select c.n, c.run_id, c.parent_key
   from pgwf_sdk.run c

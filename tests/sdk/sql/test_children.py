@@ -254,13 +254,14 @@ def test_an_item_whose_child_id_is_taken_writes_nothing_and_leaves_no_trace_of_i
     for table, column in [
         ("pgwf.name", "job_id"),
         ("pgwf.job", "job_id"),
-        ("pgwf.trace", "job_id"),
         ("pgwf_sdk.run", "run_id"),
         ("pgwf_journal.journal", "journal_id"),
     ]:
         statement: Any = f"select count(*) from {table} where {column} in ('free', 'order-1/human:review#1')"
         assert value(db, statement) == 0, table
     assert value(db, "select count(*) from pgwf_sdk.task") == 0
+    unknown = "select count(*) from pgwf.trace t where not exists (select from pgwf.name m where m.n = t.n)"
+    assert value(db, unknown) == 0
     assert start(db, "free")[2]
     assert hand.say(one.item("keep", call(1), children=[child("order-1/ship#1")])) == ["ok"]
 

@@ -50,7 +50,7 @@ def all_settled(ctx: Context, count: int) -> list[int]:
 def cost(db: psycopg.Connection[Any], run_id: str) -> tuple[int, int]:
     """How often the run was leased, and how many commits wrote its journal."""
     leases = db.execute(
-        "select count(*) from pgwf.trace where job_id = %s and event_type = 'get_work'", [run_id]
+        "select count(*) from pgwf.jobs_trace where job_id = %s and event_type = 'get_work'", [run_id]
     ).fetchone()
     commits = db.execute(
         "select count(distinct e.recorded_at) from pgwf_journal.entries e where e.journal_id = %s", [run_id]
