@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -54,7 +54,7 @@ def _is_past(xid: str) -> Statement[bool]:
 def _channels_of(worker_id: str, needs: Sequence[str]) -> Statement[list[str]]:
     return Statement(
         "sdk_channels",
-        {"channels": [f"turn.{worker_id}", *(f"turns.{need}" for need in needs)]},
+        {"channels": [f"worker.{worker_id}", f"turn.{worker_id}", *(f"turns.{need}" for need in needs)]},
         lambda rows: [row["channel"] for row in rows],
         True,
     )
@@ -90,12 +90,14 @@ class Sleeper:
         worker_id: str,
         capabilities: Sequence[str],
         poll: timedelta,
+        heed: Callable[[], None],
     ) -> None:
         self._database = database
         self._flusher = flusher
         self._room = room
         self._worker_id = worker_id
         self._capabilities = capabilities
+        self._heed = heed  # There is news of a run in hand, or of this worker.
         self._poll_seconds = poll.total_seconds()
 
     async def run(self) -> None:
@@ -113,8 +115,10 @@ class Sleeper:
     async def _sleep_and_wake(self) -> None:
         listener = AsyncListener(self._database)
         try:
-            channels = await self._database.run(_channels_of(self._worker_id, self._capabilities))
-            async with listener.hear(channels, bell := _Bell()):
+            word, *turns = await self._database.run(_channels_of(self._worker_id, self._capabilities))
+            bell = _Bell()
+            async with listener.tell([word], self._heed), listener.tell(turns, bell.set):
+                bell.clear()
                 self._room.changed = self._flusher.filled = bell.stir
                 while True:
                     await self._until_idle(bell)

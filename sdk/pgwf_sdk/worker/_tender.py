@@ -1,7 +1,8 @@
 """The worker's second heart: a thread with a connection of its own that keeps leases alive whatever the loop is doing.
 
 It also sweeps (ended leases, due timers), makes partitions ahead and reports the worker's state. A step that computes
-for minutes, or a workflow that blocks the loop, therefore loses no lease.
+for minutes, or a workflow that blocks the loop, therefore loses no lease. A round comes each third of a lease, when
+something falls due, and when there is word of news of a run in hand.
 """
 
 import logging
@@ -121,11 +122,11 @@ class Tender(threading.Thread):
         self._kept = kept
         self._drain = drain
         self._interval_seconds = lease.total_seconds() / 3
-        self._due_seconds = self._interval_seconds
-        self._partitions_at = 0.0  # On the monotonic clock: when to look after partitions next.
+        self._began_time = -math.inf  # Of the last round, on the monotonic clock, as the next two.
+        self._due_time = math.inf  # Of the next round, if something asked for one.
+        self._partitions_at = 0.0  # When to look after partitions next.
         self._roused = threading.Condition()
         self._is_stopped = False
-        self._is_roused = False
         self._is_draining = False
         self._is_new = True
         self.contact_time: float | None = None
@@ -133,11 +134,11 @@ class Tender(threading.Thread):
 
     def due_in(self, seconds: float) -> None:
         """Something falls due in `seconds`: sweep by then. Safe from any thread."""
-        with self._roused:
-            if seconds < self._due_seconds:
-                self._due_seconds = max(seconds, SWEEP_SECONDS_MIN)
-                self._is_roused = True
-                self._roused.notify_all()
+        self._round_by(time.monotonic() + max(seconds, SWEEP_SECONDS_MIN))
+
+    def rouse(self) -> None:
+        """There is news of a run in hand, or of this worker: ask at once. Safe from any thread."""
+        self._round_by(self._began_time + SWEEP_SECONDS_MIN)
 
     def stop(self) -> None:
         """End the thread and wait for it."""
@@ -188,12 +189,16 @@ class Tender(threading.Thread):
                 self._worker_id,
             )
 
-    def _wait(self, seconds: float) -> None:
-        """Wait so long, or less when `due_in` says so."""
+    def _round_by(self, due_time: float) -> None:
         with self._roused:
-            self._due_seconds = seconds
-            while not self._is_stopped:
-                self._is_roused = False
-                self._roused.wait(self._due_seconds)
-                if not self._is_roused:
-                    return
+            if due_time < self._due_time:
+                self._due_time = due_time
+                self._roused.notify_all()
+
+    def _wait(self, seconds: float) -> None:
+        """Wait so long, or less when `due_in` or `rouse` says so, be it during the round before."""
+        with self._roused:
+            self._due_time = min(self._due_time, time.monotonic() + seconds)
+            while not self._is_stopped and (left := self._due_time - time.monotonic()) > 0:
+                self._roused.wait(left)
+            self._began_time, self._due_time = time.monotonic(), math.inf

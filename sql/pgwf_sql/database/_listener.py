@@ -8,10 +8,9 @@ connecting again later.
 import asyncio
 import selectors
 import socket
-from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from threading import Condition, Event, Thread
-from typing import Generic, Protocol, TypeVar
 
 import psycopg
 from psycopg import sql
@@ -25,42 +24,38 @@ _RECONNECT_SECONDS = 5.0
 _READY_SECONDS_MAX = 5.0  # How long a waiter holds back its first look for the LISTEN to be in force.
 
 
-class _Bell(Protocol):
-    def set(self) -> None: ...
+Ring = Callable[[], None]
 
 
-B = TypeVar("B", bound=_Bell)
-
-
-class _Register(Generic[B]):
+class _Register:
     """Who waits for which channel, and which channels the connection listens to now."""
 
     def __init__(self) -> None:
-        self._bells: dict[str, set[B]] = {}
+        self._rings: dict[str, set[Ring]] = {}
         self._heard: set[str] = set()
         self.is_unserved = False  # The last attempt to listen failed: nobody should wait for it.
 
-    def add(self, bell: B, channels: Sequence[str]) -> None:
+    def add(self, ring: Ring, channels: Sequence[str]) -> None:
         for channel in channels:
-            self._bells.setdefault(channel, set()).add(bell)
+            self._rings.setdefault(channel, set()).add(ring)
 
-    def remove(self, bell: B, channels: Sequence[str]) -> None:
+    def remove(self, ring: Ring, channels: Sequence[str]) -> None:
         for channel in channels:
-            bells = self._bells.get(channel, set())
-            bells.discard(bell)
-            if not bells:
-                self._bells.pop(channel, None)
+            rings = self._rings.get(channel, set())
+            rings.discard(ring)
+            if not rings:
+                self._rings.pop(channel, None)
 
     def is_settled(self, channels: Sequence[str]) -> bool:
         """True once `channels` are listened to, or will not be for a while."""
         return self.is_unserved or self._heard.issuperset(channels)
 
     def is_empty(self) -> bool:
-        return not self._bells
+        return not self._rings
 
     def due(self) -> list[tuple[str, bool]]:
         """Channels to listen to (True) and to leave (False) for the connection to match the waiters."""
-        wanted = self._bells.keys()
+        wanted = self._rings.keys()
         return [(c, True) for c in wanted - self._heard] + [(c, False) for c in self._heard - wanted]
 
     def done(self, changes: Sequence[tuple[str, bool]]) -> None:
@@ -74,8 +69,8 @@ class _Register(Generic[B]):
                 self._heard.discard(channel)
 
     def ring(self, channel: str) -> None:
-        for bell in self._bells.get(channel, ()):
-            bell.set()
+        for ring in self._rings.get(channel, ()):
+            ring()
 
     def deafen(self) -> None:
         self._heard.clear()
@@ -100,7 +95,7 @@ class Listener:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._changed = Condition()
-        self._register: _Register[Event] = _Register()
+        self._register = _Register()
         self._thread: Thread | None = None
         self._waker: socket.socket | None = None
         self._is_closed = False
@@ -119,7 +114,7 @@ class Listener:
         bell = Event()
         try:
             with self._changed:
-                self._register.add(bell, channels)
+                self._register.add(bell.set, channels)
                 self._rouse()
                 self._changed.wait_for(
                     lambda: self._is_closed or self._register.is_settled(channels), timeout=_READY_SECONDS_MAX
@@ -128,7 +123,7 @@ class Listener:
             yield bell
         finally:
             with self._changed:
-                self._register.remove(bell, channels)
+                self._register.remove(bell.set, channels)
                 self._wake()
 
     def close(self) -> None:
@@ -223,27 +218,33 @@ class AsyncListener:
 
     def __init__(self, database: AsyncDatabase) -> None:
         self._database = database
-        self._register: _Register[asyncio.Event] = _Register()
+        self._register = _Register()
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._changed = asyncio.Condition()
         self._is_closed = False
 
     @asynccontextmanager
-    async def hear(self, channels: Sequence[str], bell: asyncio.Event | None = None) -> AsyncGenerator[asyncio.Event]:
-        """`bell`, or a new event, that is set by each notification on `channels`; listening is in force on entry if it
-        can be."""
-        bell = bell or asyncio.Event()
-        self._register.add(bell, channels)
+    async def hear(self, channels: Sequence[str]) -> AsyncGenerator[asyncio.Event]:
+        """An event that is set by each notification on `channels`; listening is in force on entry if it can be."""
+        bell = asyncio.Event()
+        async with self.tell(channels, bell.set):
+            bell.clear()
+            yield bell
+
+    @asynccontextmanager
+    async def tell(self, channels: Sequence[str], ring: Ring) -> AsyncGenerator[None]:
+        """Call `ring` for each notification on `channels`, and when some may have been missed; listening is in force on
+        entry if it can be."""
+        self._register.add(ring, channels)
         try:
             self._rouse()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_READY_SECONDS_MAX), self._changed:
                     await self._changed.wait_for(lambda: self._is_closed or self._register.is_settled(channels))
-            bell.clear()
-            yield bell
+            yield
         finally:
-            self._register.remove(bell, channels)
+            self._register.remove(ring, channels)
             self._woken.set()
 
     async def close(self) -> None:

@@ -45,6 +45,19 @@ begin
 end
 $$;
 
+-- There is news of these jobs for those who hold them: tells each on the channel 'worker.<worker_id>'. Who does not hear
+-- it learns it when he next extends his lease.
+create or replace function pgwf._tell_holders(p_n bigint[])
+returns void
+language plpgsql
+volatile
+as $$
+begin
+  perform pgwf._notify((
+    select array_agg(distinct pgwf.channel('worker.' || l.worker_id)) from pgwf.lease as l where l.n = any (p_n)));
+end
+$$;
+
 -- Wakes whoever sleeps on these names ('need.python', 'run.42').
 create or replace function pgwf._wake(p_channels text[])
 returns void

@@ -44,8 +44,9 @@ begin
 end
 $$;
 
--- Ask a worker to drain, or with p_draining false to go on. It learns so from its next heartbeat. Returns false when
--- no such worker has been heard of. Locks: the worker's row. Errors: 23502, WF020.
+-- Ask a worker to drain, or with p_draining false to go on. It learns so from its next heartbeat, for which it is
+-- roused on the channel 'worker.<worker_id>'. Returns false when no such worker has been heard of. Locks: the worker's
+-- row. Errors: 23502, WF020.
 create or replace function pgwf.drain_worker(p_worker_id text, p_draining boolean default true)
 returns boolean
 language plpgsql
@@ -56,7 +57,11 @@ begin
   perform pgwf._require_read_committed();
   perform pgwf._require_worker(p_worker_id);
   update pgwf.worker set draining = coalesce(p_draining, true) where worker_id = p_worker_id;
-  return found;
+  if not found then
+    return false;
+  end if;
+  perform pgwf._notify(array[pgwf.channel('worker.' || p_worker_id)]);
+  return true;
 end
 $$;
 

@@ -118,6 +118,18 @@ begin
 end
 $$;
 
+-- Effect: runs that got something to read go on: those that wait become leasable, and workers that hold others are told.
+-- A claim that has read the inbox of one of them and is not committed is not seen: its worker hears at its next keepalive.
+-- The caller holds their rows and jobs.
+create or replace function pgwf_sdk._rouse(p_n bigint[], p_now timestamptz) returns void
+language plpgsql volatile
+as $$
+begin
+  perform pgwf._wake_jobs(p_n, p_now);
+  perform pgwf._tell_holders(p_n);
+end
+$$;
+
 -- Effect: a cancel request to those of p_n that still run, have not been asked before and belong to one of p_parents;
 -- returns the runs that are to be woken.  The caller holds their rows and jobs.
 create or replace function pgwf_sdk._ask_to_cancel(p_n bigint[], p_parents bigint[], p_reason text, p_now timestamptz) returns bigint[]

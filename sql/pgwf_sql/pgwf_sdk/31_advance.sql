@@ -86,7 +86,7 @@ begin
     perform pgwf_sdk._close_tasks(p_seats, 'cancelled', p_worker_id, p_now);
   end if;
   if cardinality(v_wake) > 0 then
-    perform pgwf._wake_jobs(v_wake, p_now);
+    perform pgwf_sdk._rouse(v_wake, p_now);
   end if;
   perform pgwf._wake(array(select 'run.' || x from unnest(p_n) x));
 end

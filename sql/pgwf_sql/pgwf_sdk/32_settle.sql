@@ -402,7 +402,7 @@ begin
     perform pgwf_sdk._steer(v_written, p_now, p_entry_items, p_entry_kinds, p_entry_payloads);
   end if;
   if cardinality(v_cancels) > 0 then
-    perform pgwf._wake_jobs(pgwf_sdk._ask_to_cancel(v_cancels, v_written, 'its parent waits for it no longer', p_now), p_now);
+    perform pgwf_sdk._rouse(pgwf_sdk._ask_to_cancel(v_cancels, v_written, 'its parent waits for it no longer', p_now), p_now);
   end if;
   if cardinality(p_consumed_ids) > 0 then
     delete from pgwf_sdk.inbox i

@@ -17,7 +17,7 @@ begin
   v_wake := pgwf_sdk._deliver(array[v_n], array[p_kind], array[p_name], array[p_phase], array[p_payload], array[p_encoding],
     coalesce(p_now, pgwf_sdk._now()));
   if cardinality(v_wake) > 0 and cardinality(pgwf._lock_jobs(v_wake, '{}')) > 0 then
-    perform pgwf._wake_jobs(v_wake, pgwf_sdk._now());
+    perform pgwf_sdk._rouse(v_wake, pgwf_sdk._now());
   end if;
   return true;
 end

@@ -18,6 +18,7 @@ begin
   perform pgwf_sdk._lock_runs(v_children);
   perform from pgwf.lease l where l.n = any (p_n || v_seats) order by l.n for no key update;
   perform pgwf._lock_jobs(p_n || v_parents || v_children || v_seats, '{}');
+  perform pgwf._tell_holders(array[p_n]);
 
   insert into pgwf_journal.entry (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
   select p_n, pgwf_journal._head(p_n) + 1, 0, 1, 6, '', r.workflow, 1, v_payload, 1, p_now, null, null
@@ -28,7 +29,8 @@ end
 $$;
 
 -- Effect: ends a run at once, without running any more of its code: no cleanup, no compensation. A worker that holds it
--- is fenced out. Its children are asked to cancel. Returns terminated, or the final status of a run that is over.
+-- is fenced out, and told at once. Its children are asked to cancel. Returns terminated, or the final status of a run that
+-- is over.
 -- Locks: run rows (parent, own, children), leases, jobs.  Errors: WS002.
 create or replace function pgwf_sdk.terminate_run(p_run_id text, p_by text, p_reason text default null) returns text
 language plpgsql volatile
@@ -100,8 +102,8 @@ begin
 end
 $$;
 
--- Effect: a run that is paused is not leased again until it is resumed; a worker that holds it stops after the step it
--- is at. Signals and results keep arriving. Returns paused, or the final status.  Locks: the run row, then its job.  Errors: WS002.
+-- Effect: a run that is paused is not leased again until it is resumed; a worker that holds it is told at once, and
+-- stops after the step it is at. Signals and results keep arriving. Returns paused, or the final status.  Locks: the run row, then its job.  Errors: WS002.
 create or replace function pgwf_sdk.pause_run(p_run_id text, p_by text) returns text
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -120,6 +122,7 @@ begin
   select r.status into v_status from pgwf_sdk.run r where r.n = v_n;
   if v_status = 'paused' then
     perform pgwf_sdk._park_for_ever(v_n);
+    perform pgwf._tell_holders(array[v_n]);
   end if;
   return v_status;
 end

@@ -184,7 +184,7 @@ begin
     array[p_encoding::smallint], v_now);
   perform pgwf_sdk._end_jobs(array[v_seat.seat], 'completed', 'human:' || p_by, v_now);
   if cardinality(v_wake) > 0 then
-    perform pgwf._wake_jobs(v_wake, v_now);
+    perform pgwf_sdk._rouse(v_wake, v_now);
   end if;
 end
 $$;

@@ -1,2 +1,3 @@
 select pgwf.channel(c.name) as channel
-from unnest(%(channels)s::text[]) c(name)
+from unnest(%(channels)s::text[]) with ordinality c(name, ord)
+order by c.ord
