@@ -40,9 +40,15 @@ class _Envelope(msgspec.Struct, omit_defaults=True):
     exceptions: list[_Envelope] | None = None
 
 
-def describe(error: BaseException) -> bytes:
-    """Return the envelope of an exception: what `rebuild` needs, and what a person wants to read in SQL."""
-    return _encoder.encode(_envelope(error, CAUSES_MAX))
+def describe(error: BaseException, *, note: str = "") -> bytes:
+    """Return the envelope of an exception: what `rebuild` needs, and what a person wants to read in SQL.
+
+    `note` is added to its notes, here only: the exception may be one that its raiser keeps.
+    """
+    envelope = _envelope(error, CAUSES_MAX)
+    if note:
+        envelope.notes.append(note)
+    return _encoder.encode(envelope)
 
 
 def rebuild(payload: bytes | None) -> Exception:

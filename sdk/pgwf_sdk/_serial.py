@@ -123,7 +123,13 @@ class Codec:
 
     def accepts(self, value: object) -> bool:
         """False when the type is described completely and `value` is none of it."""
-        return value is None or not self._is_complete or self._plain(value) is not None
+        if value is None or not self._is_complete or self._plain(value) is not None:
+            return True
+        try:  # What JSON cannot say, such as an infinite float, may be of the type all the same.
+            read = msgspec.convert(msgspec.to_builtins(value, enc_hook=_to_json), self.annotation, dec_hook=_from_json)
+            return to_tagged(read, "value") == to_tagged(value, "value")
+        except (msgspec.MsgspecError, TypeError, ValueError, SerialisationError):
+            return False
 
     def embed(self, value: object, *, subject: str) -> bytes:
         """Return `value` as JSON that may stand inside other JSON, of which only `extract` need know the encoding."""

@@ -64,12 +64,22 @@ class HumanRequest:
 
     def decision_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the decision, from which forms are made and answers are checked."""
+        parts: dict[str, Any] = {}
+
+        def of_model(cls: Any) -> dict[str, Any]:
+            if not hasattr(cls, "model_json_schema"):
+                raise TypeError(f"{cls.__qualname__} is not supported")
+            schema: dict[str, Any] = cls.model_json_schema()
+            parts.update(schema.pop("$defs", {}))  # References are from the root, wherever the model stands.
+            return schema
+
         try:
-            return msgspec.json.schema(self.decision)
+            schema = msgspec.json.schema(self.decision, schema_hook=of_model)
+            return {**schema, "$defs": {**parts, **schema.get("$defs", {})}} if parts else schema
         except TypeError as error:
             raise DefinitionError(
                 f"human task {self.name!r}: no form can be made for {self.decision!r}: {error};"
-                " expected dataclasses or Structs with a tag each, Enums, Literals or plain types"
+                " expected dataclasses or Structs with a tag each, Pydantic models, Enums, Literals or plain types"
             ) from error
 
     @property

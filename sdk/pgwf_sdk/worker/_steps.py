@@ -18,6 +18,7 @@ from pgwf_sdk._definition import Step
 from pgwf_sdk._errors import SerialisationError, StepTimeoutError
 from pgwf_sdk._step_context import StepContext, enter_step, leave_step
 from pgwf_sdk._telemetry import RunTrace
+from pgwf_sdk._wording import count_words, limit_words
 from pgwf_sdk.replay import CallId, RunStep
 from pgwf_sdk.worker._advance import Item, ItemAnswer
 from pgwf_sdk.worker._processes import Processes
@@ -154,12 +155,17 @@ class StepAttempt:
         try:
             return await (self._bounded(step) if is_bounded else self._call(step))
         except SerialisationError as error:
-            return StepRaised(error, _failure.describe(error), None)
+            return self._raised(error, None, "what cannot be stored cannot be in another attempt either")
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
                 raise
             spent = self._elapsed + timedelta(seconds=self._loop.time() - started)
-            return StepRaised(error, _failure.describe(error), self._pause(step, error, spent))
+            return self._raised(error, *self._pause(step, error, spent))
+
+    def _raised(self, error: BaseException, pause: timedelta | None, verdict: str) -> StepRaised:
+        """The failure, with a note of why there is no other attempt, if there is none."""
+        note = f"step {self.command.step.name!r}: attempt {self.number}, the last: {verdict}"
+        return StepRaised(error, _failure.describe(error, note=note if pause is None else ""), pause)
 
     async def _bounded(self, step: Step[..., Any]) -> StepReturned | StepCommitted:
         bounds = [bound for bound in (step.timeout, self._left(step)) if bound is not None]
@@ -275,12 +281,17 @@ class StepAttempt:
     def _left(self, step: Step[..., Any]) -> timedelta | None:
         return None if step.total_timeout is None else step.total_timeout - self._elapsed
 
-    def _pause(self, step: Step[..., Any], error: BaseException, spent: timedelta) -> timedelta | None:
+    def _pause(self, step: Step[..., Any], error: BaseException, spent: timedelta) -> tuple[timedelta | None, str]:
+        """The pause before the next attempt, or None and why there is none."""
         pause = step.retry.delay_after(self.number, error, random.SystemRandom())
         bounds = [bound for bound in (step.total_timeout, step.retry.max_elapsed) if bound is not None]
-        if pause is None or (bounds and spent + pause >= min(bounds)):
-            return None
-        return pause
+        if not step.retry.allows(error):
+            return None, f"its retry policy allows none after {type(error).__name__}"
+        if pause is None:
+            return None, f"its retry policy allows {count_words(step.retry.max_attempts, 'attempt')}"
+        if bounds and spent + pause >= min(bounds):
+            return None, f"another would begin after its time of {limit_words(min(bounds))}"
+        return pause, ""
 
 
 def _is_being_cancelled() -> bool:
