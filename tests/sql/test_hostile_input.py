@@ -5,6 +5,7 @@ Every function that callers may use is tried with one argument after the other r
 
 from __future__ import annotations
 
+import random
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tests.support import Databases
 
 Conn = psycopg.Connection[Any]
+
+MIXTURES = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,4 +117,29 @@ def test_a_hostile_argument_is_accepted_or_refused_with_an_error_that_the_header
                     state = call(world, function, {**base, name: value})
                     if state is not None and state not in function.errors:
                         surprises.append(f"{function.name} {name} = {brief(value)}: {state}")
+    assert surprises == []
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_so_are_several_hostile_arguments_at_once(world: Conn, schema: str) -> None:
+    tokens: dict[str, str] = dict(world.execute(TOKENS).fetchall())
+    surprises: list[str] = []
+    for function in public_functions(world):
+        if not function.name.startswith(f"{schema}."):
+            continue
+        chance = random.Random(function.name)
+        values = {name: list(hostile(kind, is_first=False)) for name, kind in function.arguments.items()}
+        for case in CASES[function.name]:
+            if not case.keys() <= function.arguments.keys():
+                continue
+            usual = {**USUAL, **case}
+            base = {name: filled(usual[name], tokens) for name in function.arguments if name in usual}
+            for _ in range(MIXTURES):
+                changed = chance.sample(sorted(values), chance.randint(0, len(values)))
+                arguments = {**base, **{name: chance.choice(values[name]) for name in changed}}
+                state = call(world, function, arguments)
+                if state is not None and state not in function.errors:
+                    told = ", ".join(f"{name} = {brief(arguments[name])}" for name in changed)
+                    surprises.append(f"{function.name} {told}: {state}")
     assert surprises == []
