@@ -12,10 +12,11 @@ import signal
 import sys
 import time
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 
-from pgwf_sdk import AsyncContext, Client, Context, Worker, current_step, step, workflow
+from pgwf_sdk import AsyncContext, Client, Context, RetryAfter, RetryPolicy, Worker, current_step, step, workflow
 
 SCHEMA = """
 create table effect (
@@ -23,6 +24,7 @@ create table effect (
 );
 create table deaths_due (name text primary key);
 create table held (name text primary key);
+create table booked (id bigint generated always as identity, name text not null);
 """
 STEPS_COUNT = 5
 HOLD_SECONDS_MAX = 60.0
@@ -84,6 +86,39 @@ def saga(ctx: Context, names: list[str]) -> None:
     raise ValueError("the saga is to be undone")
 
 
+@step(retry=RetryPolicy(max_attempts=3))
+def flaky(name: str) -> str:
+    """Leave a trace, and succeed in the third attempt only."""
+    _act(f"{name} {current_step().attempt}")
+    if current_step().attempt < 3:
+        raise RetryAfter("not yet", delay=timedelta(seconds=3))
+    return name.upper()
+
+
+@workflow(need="python")
+def stubborn(ctx: Context) -> str:
+    return ctx.step(flaky, "f")
+
+
+@workflow(need="python")
+def napping(ctx: Context, seconds: float) -> list[str]:
+    before = ctx.step(work, "before")
+    ctx.sleep(timedelta(seconds=seconds))
+    return [before, ctx.step(work, "after")]
+
+
+def book(connection: psycopg.Connection[Any], name: str) -> str:
+    """Write a row in the transaction of the step; then die, if the test wants that."""
+    connection.execute("insert into booked (name) values (%s)", [name])
+    _act(name)
+    return name.upper()
+
+
+@workflow(need="python")
+def booking(ctx: Context) -> list[str]:
+    return [ctx.transaction(book, "first"), ctx.transaction(book, "second"), ctx.step(work, "third")]
+
+
 @workflow(need="python")
 async def pair(ctx: AsyncContext, names: list[str]) -> list[str]:
     left = await ctx.map(work, names)
@@ -110,7 +145,7 @@ def main() -> None:
     with Client(dsn) as client:
         worker = Worker(
             client,
-            workflows=[line, pair, answered, saga, pondered],
+            workflows=[line, pair, answered, saga, pondered, stubborn, napping, booking],
             capabilities=capabilities,
             lease=timedelta(seconds=float(lease_seconds)),
             poll=timedelta(milliseconds=500),

@@ -142,6 +142,88 @@ def test_a_worker_killed_while_a_saga_is_undone_is_replaced_and_each_step_is_und
     assert db.execute("select * from pgwf.check()").fetchall() == []
 
 
+@pytest.mark.parametrize(("dies_at", "attempts"), [("f 1", [1, 1, 2, 3]), ("f 3", [1, 2, 3, 3]), ("", [1, 2, 3])])
+def test_attempts_that_failed_are_counted_across_workers_that_are_killed(
+    dies_at: str,
+    attempts: list[int],
+    client: Client,
+    db: psycopg.Connection[Any],
+    start_process: Callable[..., WorkerProcess],
+) -> None:
+    """Killed in an attempt, or ('') in the pause between two: a crash is none of the step's attempts."""
+    if dies_at:
+        db.execute("insert into deaths_due values (%s)", [dies_at])
+    first = start_process()
+    run = client.start(flows.stubborn())
+    if not dies_at:
+        wait_until(lambda: db.execute("select no from pgwf_sdk.attempt").fetchone() == (1,), "one failed", seconds=60)
+        first.kill()
+    wait_until(lambda: first.poll() is not None, "the first worker is dead", seconds=60)
+
+    start_process()
+
+    assert run.result(timeout=SOON) == "F"
+    assert [attempt for (attempt,) in db.execute("select attempt from effect order by id").fetchall()] == attempts
+    assert recorded_more_than_once(db) == []
+
+
+@pytest.mark.parametrize("seconds", [0.9, 5.0], ids=["waited for by its worker", "parked"])
+def test_a_timer_whose_worker_is_killed_fires_once(
+    seconds: float, client: Client, db: psycopg.Connection[Any], start_process: Callable[..., WorkerProcess]
+) -> None:
+    first = start_process()
+    run = client.start(flows.napping(seconds), run_id="n")
+    timer = "select phase from pgwf_journal.entries where kind = 'timer' order by seq"
+    wait_until(lambda: db.execute(timer).fetchall(), "the timer is set", seconds=60)
+    first.kill()
+    first.wait()
+
+    start_process()
+
+    assert run.result(timeout=SOON) == ["BEFORE", "AFTER"]
+    assert db.execute(timer).fetchall() == [("opened",), ("completed",)]
+    assert effects(db).count("before") == 1
+    assert recorded_more_than_once(db) == []
+
+
+@pytest.mark.parametrize(
+    ("dies_at", "booked"),
+    [("first", []), ("second", ["first"]), ("third", ["first", "second"])],
+    ids=["before the first commit", "before the second commit", "after both"],
+)
+def test_the_sql_of_a_step_whose_worker_is_killed_is_there_if_and_only_if_its_record_is(
+    dies_at: str,
+    booked: list[str],
+    client: Client,
+    db: psycopg.Connection[Any],
+    start_process: Callable[..., WorkerProcess],
+) -> None:
+    db.execute("insert into deaths_due values (%s)", [dies_at])
+    first = start_process()
+    run = client.start(flows.booking())
+    wait_until(lambda: first.poll() is not None, "the first worker is dead", seconds=60)
+    left = "select from pg_stat_activity where application_name = 'pgwf worker transactions' and xact_start is not null"
+    wait_until(lambda: not db.execute(left).fetchall(), "its transactions have ended")
+    assert (rows_booked(db), rows_recorded(db)) == (booked, booked)
+
+    start_process()
+
+    assert run.result(timeout=SOON) == ["FIRST", "SECOND", "THIRD"]
+    assert (rows_booked(db), rows_recorded(db)) == (["first", "second"], ["first", "second"])
+    assert recorded_more_than_once(db) == []
+
+
+def rows_booked(db: psycopg.Connection[Any]) -> list[str]:
+    return [name for (name,) in db.execute("select name from booked order by id").fetchall()]
+
+
+def rows_recorded(db: psycopg.Connection[Any]) -> list[str]:
+    statement = (
+        "select convert_from(e.payload, 'UTF8')::jsonb from pgwf_journal.entry e where e.name = 'book' order by seq"
+    )
+    return [name.lower() for (name,) in db.execute(statement).fetchall()]
+
+
 def test_all_workers_killed_at_once_lose_nothing(
     client: Client, db: psycopg.Connection[Any], start_process: Callable[..., WorkerProcess]
 ) -> None:
