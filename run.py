@@ -191,6 +191,7 @@ SOAK_JOBS = 1_000_000
 SOAK_TESTS = (
     *("tests/pgwf/test_stress.py", "tests/pgwf/test_model.py", "tests/pgwf/test_volume.py"),
     *("tests/sdk/replay/test_laws.py", "tests/sdk/sql/test_many_sessions.py", "tests/sql"),
+    *("tests/sdk/testing/test_programs.py", "tests/system/test_programs.py"),
 )
 
 
@@ -203,6 +204,7 @@ def soak(arguments: Sequence[str]) -> int:
         "PGWF_STRESS_SECONDS": 15 * minutes,  # there are two of it
         "PGWF_MODEL_EXAMPLES": 20 * minutes,
         "PGWF_LAWS_EXAMPLES": 40 * minutes,
+        "PGWF_KILLS_EXAMPLES": 4 * minutes,  # there are four of it
         "PGWF_TEST_VOLUME": SOAK_JOBS,
     }
     for name, value in long_forms.items():

@@ -222,6 +222,12 @@ def _named(op: Op, names: Iterator[str]) -> Op:
     return structs.replace(op, **changes)
 
 
+def size(program: Program) -> int:
+    """How many ops there are, those within others included."""
+    inner = [body for op in program for bodies in bodies_of(op).values() for body in bodies]
+    return len(program) + sum(map(size, inner))
+
+
 def awaited(program: Program, times: int = 1) -> Iterator[tuple[Awaited, int]]:
     """All places that wait for the outside, and how often at most."""
     for op in program:
@@ -233,13 +239,17 @@ def awaited(program: Program, times: int = 1) -> Iterator[tuple[Awaited, int]]:
                 yield from awaited(inner, inner_times)
 
 
-def programs(*, with_asyncio: bool = False, is_ordered: bool = False, is_timed: bool = True) -> SearchStrategy[Program]:
+def programs(
+    *, with_asyncio: bool = False, is_ordered: bool = False, is_timed: bool = True, escapes: bool = False
+) -> SearchStrategy[Program]:
     """Programs. In one that is not `is_ordered` anything may fail anywhere, so what comes first decides what happens.
 
     In an ordered one no order does: a failure reaches only parts that have no other open beside it. What comes from
-    outside comes some time later (`is_timed`), else it is there from the start or never comes.
+    outside comes some time later (`is_timed`), else it is there from the start or never comes. With `escapes` one of
+    the branches of an ordered one may fail and cut off the others wherever they are: the results are the same, what was
+    recorded of the others is not.
     """
-    return Grammar(with_asyncio=with_asyncio, is_ordered=is_ordered, is_timed=is_timed).program()
+    return Grammar(with_asyncio=with_asyncio, is_ordered=is_ordered, is_timed=is_timed, escapes=escapes).program()
 
 
 NUMBERS = st.integers(0, 5)
@@ -254,6 +264,7 @@ class Grammar(Struct, frozen=True):
     with_asyncio: bool
     is_ordered: bool
     is_timed: bool
+    escapes: bool
 
     def program(self) -> SearchStrategy[Program]:
         """Whole programs; of the ordered ones some fail at their end."""
@@ -284,7 +295,8 @@ class Grammar(Struct, frozen=True):
             st.builds(Draw),
             st.builds(Record, NUMBERS),
             st.builds(Child, NUMBERS),
-            st.builds(Book, NUMBERS),
+            # A booking that cannot be undone decides how a failing run ends, if it was made at all.
+            st.builds(Book, st.integers(1, 5) if self.escapes else NUMBERS),
             st.builds(Finish, NUMBERS),
             st.builds(Defer, NUMBERS),
             st.builds(Exit, NUMBERS),
@@ -322,7 +334,12 @@ class Grammar(Struct, frozen=True):
             st.builds(Fork, st.tuples(failing)),
             st.builds(MapBody, st.just(1), failing, WIDTHS),
         )
-        late = st.builds(Promise, st.sampled_from(["value", "error", "never"]), SECONDS, inner, self._later())
+        # An answer that is there from the start must not run against a time limit.
+        limits = SECONDS if self.is_timed else st.none()
+        late: SearchStrategy[Op] = st.one_of(
+            st.builds(Promise, st.sampled_from(["value", "error"]), limits, inner, self._later()),
+            st.builds(Promise, st.just("never"), SECONDS, inner),
+        )
         nested: list[SearchStrategy[Op]] = [
             st.builds(Guard, inner | failing),
             st.builds(Swallow, inner | failing),
@@ -337,6 +354,11 @@ class Grammar(Struct, frozen=True):
         ]
         if not self.is_ordered:
             nested += [lone, late]
+        if self.escapes:
+            beside = st.builds(
+                lambda fault, others, at: Fork((*others[:at], fault, *others[at:])), failing, bodies, st.integers(0, 3)
+            )
+            nested.append(st.builds(lambda op: Guard((op,)), beside))
         if self.with_asyncio:
             nested += [
                 st.builds(Race, _tuples(inner, 3, least=1)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pgwf_journal import Kind, Phase
+from pgwf_journal import Kind
 from pgwf_sdk import AsyncContext, Call, Context, Workflow, workflow
 from pgwf_sdk.replay import AsyncActivation, Command, Completed, Failed, Outcome, Suspended, SyncActivation
 from tests.sdk.replay.driver import Driver
+from tests.sdk.replay.entries import booked, by_scope, taken_back, without_traceback
 from tests.sdk.replay.interpreters import AsyncInterpreter, Interpreter
 from tests.sdk.replay.programs import Answer, Program, Promise, Receive, Rival, awaited, programs
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pgwf_journal import Entry
+
+CLEANUP = b'{"type":"pgwf_sdk._errors:CleanupFailedError",'
 
 laws = settings(
     max_examples=int(os.environ.get("PGWF_LAWS_EXAMPLES", "100")),
@@ -82,34 +84,13 @@ def replayed(played: Driver) -> Outcome:
     return SyncActivation(played.workflow, played.info, played.journal).run(refuse)
 
 
-def by_scope(journal: Sequence[Entry]) -> dict[str, list[tuple[int, str, int, bytes | None]]]:
-    """What each scope did: its entries in the order of its calls. Opened entries are bookkeeping of waiting.
-
-    What is undone at the end is undone in the order in which it was done over all scopes: only what it was is compared.
-    """
-    scopes: dict[str, list[tuple[int, str, int, bytes | None]]] = defaultdict(list)
-    for entry in journal:
-        if entry.call and entry.phase != Phase.OPENED:
-            is_undo = entry.kind == Kind.COMPENSATION
-            call, key = (0, entry.name) if is_undo else (entry.call, entry.key)
-            scopes["undone" if is_undo else entry.scope].append(
-                (call, key, entry.phase, _without_traceback(entry.payload))
-            )
-    return {scope: sorted(entries, key=repr) for scope, entries in scopes.items()}
-
-
-def _without_traceback(payload: bytes | None) -> bytes | None:
-    """Tracebacks tell apart the two ways to write a workflow, and one activation from the next."""
-    return payload and payload.partition(b'"traceback"')[0]
-
-
 def said(outcome: Outcome) -> object:
-    """An outcome without its tracebacks, which tell apart the two ways to write a workflow."""
+    """An outcome without what differs from one activation to the next: tracebacks, and the order of what was undone."""
     match outcome:
         case Completed(payload, encoding):
             return payload, encoding
         case Failed(payload):
-            return _without_traceback(payload)
+            return CLEANUP if payload.startswith(CLEANUP) else without_traceback(payload)
         case _:
             return outcome
 
@@ -118,17 +99,6 @@ def cut(whole: Driver, resumed: Driver, entries: int) -> Driver:
     """Let a driver go on from so many entries of what another one recorded."""
     resumed.journal[1:] = whole.journal[1:entries]
     return resumed
-
-
-def booked(journal: Sequence[Entry]) -> int:
-    """How many steps were done that have an undo."""
-    return sum(entry.name == "book" and entry.phase == Phase.COMPLETED for entry in journal)
-
-
-def taken_back(journal: Sequence[Entry]) -> int:
-    """How many of them were undone, or could not be."""
-    undone = [entry for entry in journal if entry.kind == Kind.COMPENSATION and entry.name == "take_back"]
-    return sum(entry.phase != Phase.OPENED for entry in undone)
 
 
 seeds = st.integers(0, 2**16).map(Random)
@@ -181,6 +151,20 @@ def test_a_run_that_is_given_up_again_and_again_ends_alike(program: Program, shu
         assert resumed.asked_when_suspended == 0
         assert said(found) == said(outcome)
         assert by_scope(resumed.journal) == by_scope(whole.journal)
+
+
+@laws
+@given(programs(is_ordered=True, escapes=True), seeds, seeds, st.data())
+def test_a_failure_that_leaves_a_scope_leads_to_the_same_end_however_far_the_other_branches_were(
+    program: Program, shuffle: Random, other_shuffle: Random, data: st.DataObject
+) -> None:
+    for definition in (sync_of(program), async_of(program)):
+        whole = driver(definition, program, shuffle)
+        outcome = whole.run()
+        resumed = cut(whole, driver(definition, program, other_shuffle), data.draw(st.integers(1, len(whole.journal))))
+
+        assert said(resumed.run()) == said(outcome)
+        assert by_scope(resumed.journal).get("") == by_scope(whole.journal).get("")
 
 
 @laws

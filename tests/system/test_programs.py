@@ -1,0 +1,244 @@
+"""Generated programs on real workers that are killed: each ends as on a worker that is left alone, with its journal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import ExitStack, suppress
+from datetime import timedelta
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+
+from pgwf_sdk import CleanupFailedError, Client, RunCancelledError, RunFailedError, RunFinishedError
+from pgwf_sdk.testing import Recording
+from tests.sdk.replay.entries import Scopes, booked, by_scope, taken_back
+from tests.sdk.replay.interpreters import MILLISECONDS_VARIABLE
+from tests.sdk.replay.programs import Program, Receive, Rival, awaited, programs, size
+from tests.support import wait_until
+from tests.system.programs import MILLISECONDS, Fleet, fleet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from random import Random
+
+    from hypothesis.strategies import SearchStrategy
+
+    from pgwf_sdk import Run, Workflow
+
+    Definition: TypeAlias = Workflow[[Program], list[Any]]
+    Started: TypeAlias = tuple[Definition, Run[list[Any]]]
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = int(os.environ.get("PGWF_KILLS_EXAMPLES", "2"))
+PROGRAMS_MAX = 6
+SIZE_MIN = 20
+"""Less is not worth the while of killing workers."""
+KILLS = 3
+SEED = 17
+CALM, ROUGH = fleet("calm"), fleet("rough")
+CALM_LEASE_SECONDS = 60.0
+ROUGH_LEASE_SECONDS = 1.0
+FINAL = {"completed", "failed", "cancelled"}
+SOON = timedelta(seconds=90)
+
+# A failure says which program it is; to find a smaller one with real workers takes too long.
+kills = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class Told(NamedTuple):
+    """How a run ended, and the journals of it and of its children, by the calls that started them."""
+
+    ended: object
+    journals: dict[str, Scopes]
+
+
+class Ground:
+    """A database, worker processes on it, and the runs of programs."""
+
+    def __init__(self, dsn: str, logs: Path, closing: ExitStack) -> None:
+        self.dsn = dsn
+        self._logs = logs
+        self._closing = closing
+        self.client = closing.enter_context(Client(dsn))
+        self.db: psycopg.Connection[Any] = closing.enter_context(psycopg.connect(dsn, autocommit=True))
+        self._started = 0
+        self._examples = 0
+        self.worker("calm", CALM_LEASE_SECONDS)
+        self.rough = [self.worker("rough", ROUGH_LEASE_SECONDS) for _ in range(2)]
+
+    def worker(self, need: str, lease_seconds: float) -> subprocess.Popen[bytes]:
+        self._started += 1
+        log = self._closing.enter_context((self._logs / f"{need}-{self._started}.log").open("wb"))
+        command = [sys.executable, "-m", "tests.system.programs", self.dsn, need, str(lease_seconds)]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+        self._closing.callback(_end, process)
+        return process
+
+    def example(self) -> str:
+        """The beginning of ids that no run has yet."""
+        self._examples += 1
+        return f"example-{self._examples}"
+
+    def start(self, definition: Definition, source: Program, run_id: str) -> Run[list[Any]]:
+        """Start a program, with the signals that it waits for and with the seed that all have."""
+        with self.db.transaction():
+            run = self.client.start(definition(source), run_id=run_id, connection=self.db)
+            self.db.execute("update pgwf_sdk.run set seed = %s where n = %s", [SEED, run.n])
+            for op, times in awaited(source):
+                if isinstance(op, Receive | Rival) and op.comes:
+                    for _ in range(times):
+                        self.client.signal(run_id, op.name, len(op.name), connection=self.db)
+        return run
+
+    def start_all(self, fleet: Fleet, sources: list[Program], prefix: str) -> list[Started]:
+        """Start each program as a `def` and as an `async def` workflow."""
+        return [
+            (definition, self.start(definition, source, f"{prefix}-{number}-{definition.name}"))
+            for number, source in enumerate(sources)
+            for definition in (fleet.program, fleet.async_program)
+        ]
+
+    def entry_count(self, runs: list[Run[Any]]) -> int:
+        """How many entries there are in the journals of runs and of their children."""
+        found = self.db.execute(
+            "select count(*) from pgwf_sdk.run r join pgwf_journal.entry e using (n) where r.root = any (%s)",
+            [[run.n for run in runs]],
+        ).fetchone()
+        assert found is not None
+        return int(found[0])
+
+    def await_entries(self, runs: list[Run[Any]], count: int) -> None:
+        wait_until(lambda: self.entry_count(runs) >= count, f"there are {count} entries", seconds=90)
+
+    def disturb(self, runs: list[Run[Any]], entry_count: int, random: Random) -> None:
+        """Kill rough workers while these runs record so many entries. While another one comes up, one is there."""
+        for reached in sorted(random.randrange(entry_count) for _ in range(KILLS)):
+            self._await_entries(runs, reached)
+            victim = self.rough.pop(random.randrange(len(self.rough)))
+            victim.kill()
+            victim.wait()
+            self.rough.append(self.worker("rough", ROUGH_LEASE_SECONDS))
+
+    def _await_entries(self, runs: list[Run[Any]], count: int) -> None:
+        wait_until(
+            lambda: self.entry_count(runs) >= count or all(run.status() in FINAL for run in runs),
+            f"there are {count} entries",
+            seconds=90,
+        )
+
+    def cancel_some(self, runs: list[Run[Any]], random: Random) -> None:
+        """Ask some of the runs to stop, each once it has recorded so much."""
+        for run in random.sample(runs, random.randint(1, len(runs))):
+            self._await_entries([run], random.randrange(1, 10))
+            with suppress(RunFinishedError):
+                run.cancel(reason="changed her mind")
+
+    def told(self, run: Run[Any]) -> Told:
+        ended = self.ending(run)
+        family = self.db.execute("select coalesce(parent_key, ''), run_id from pgwf_sdk.run where root = %s", [run.n])
+        journals = {key: by_scope(Recording.of(self.client, run_id).entries) for key, run_id in family.fetchall()}
+        return Told(ended, journals)
+
+    def ending(self, run: Run[Any]) -> object:
+        """What a run returned, or how it failed; in which order concurrent bookings were undone is left out."""
+        try:
+            return run.result(timeout=SOON)
+        except RunFailedError as failed:
+            cause = failed.__cause__
+            return "cleanup failed" if isinstance(cause, CleanupFailedError) else repr(cause)
+        except RunCancelledError:
+            return "cancelled"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def ground(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    monkeypatch.setenv(MILLISECONDS_VARIABLE, str(MILLISECONDS))  # Replays say time limits as the workers do.
+    with ExitStack() as closing:
+        yield Ground(dsn, tmp_path, closing)
+
+
+def sources(programs: SearchStrategy[Program]) -> SearchStrategy[list[Program]]:
+    return st.lists(programs, min_size=1, max_size=PROGRAMS_MAX)
+
+
+randoms = st.randoms(use_true_random=True)
+
+
+def played(ground: Ground, sources: list[Program], random: Random) -> Iterator[tuple[Program, Told, Told]]:
+    """Run programs on a worker that is left alone, and on workers that are killed: what came out of each."""
+    assume(sum(map(size, sources)) >= SIZE_MIN)
+    name = ground.example()
+    calm = ground.start_all(CALM, sources, f"{name}-calm")
+    expected = [ground.told(run) for _, run in calm]
+    rough = ground.start_all(ROUGH, sources, f"{name}-rough")
+    handles = [run for _, run in rough]
+    ground.disturb(handles, ground.entry_count([run for _, run in calm]), random)
+    for source, (definition, run), wanted in zip(
+        [one for one in sources for _ in CALM[:2]], rough, expected, strict=True
+    ):
+        found = ground.told(run)
+        Recording.of(ground.client, run.run_id).replay(definition)
+        yield source, wanted, found
+    assert ground.db.execute("select * from pgwf.check()").fetchall() == []
+
+
+@pytest.mark.timeout(60 + 60 * EXAMPLES)
+@kills
+@given(sources(programs(is_ordered=True, is_timed=False)), randoms)
+def test_programs_whose_workers_are_killed_end_alike_with_the_same_journals(
+    ground: Ground, sources: list[Program], random: Random
+) -> None:
+    for source, wanted, found in played(ground, sources, random):
+        assert found.ended == wanted.ended, source
+        assert found.journals == wanted.journals, source
+
+
+@pytest.mark.timeout(60 + 60 * EXAMPLES)
+@kills
+@given(sources(programs(is_ordered=True, is_timed=False, escapes=True)), randoms)
+def test_a_failure_that_leaves_a_scope_leads_to_the_same_end_however_workers_are_killed(
+    ground: Ground, sources: list[Program], random: Random
+) -> None:
+    for source, wanted, found in played(ground, sources, random):
+        assert found.ended == wanted.ended, source
+        assert found.journals[""].get("") == wanted.journals[""].get(""), source
+
+
+@pytest.mark.timeout(60 + 60 * EXAMPLES)
+@kills
+@given(sources(programs(is_timed=False)), randoms)
+def test_programs_that_are_cancelled_while_their_workers_are_killed_undo_once_what_they_did(
+    ground: Ground, sources: list[Program], random: Random
+) -> None:
+    assume(sum(map(size, sources)) >= SIZE_MIN)
+    runs = ground.start_all(ROUGH, sources, ground.example())
+    handles = [run for _, run in runs]
+    disturbing = Thread(target=ground.disturb, args=(handles, 10 * len(runs), random))
+    disturbing.start()
+    ground.cancel_some(handles, random)
+    disturbing.join()
+
+    for definition, run in runs:
+        ended = ground.ending(run)
+        recorded = Recording.of(ground.client, run.run_id)
+        recorded.replay(definition)
+        is_completed = run.status() == "completed"
+        assert taken_back(recorded.entries) == (0 if is_completed else booked(recorded.entries)), ended
+    assert ground.db.execute("select * from pgwf.check()").fetchall() == []
