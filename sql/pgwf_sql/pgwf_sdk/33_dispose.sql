@@ -118,32 +118,36 @@ declare
   v_payloads bytea[];
   v_encodings smallint[];
 begin
-  with blocked as (
-    insert into pgwf_sdk.blocked (n, report, blocked_at)
-    select a.n, a.note::jsonb, p_now
-    from unnest(p_n, p_statuses, p_dispositions, p_notes) a(n, status, disposition, note)
-    where a.status = 'ok' and a.disposition = 'block'
-    on conflict (n) do update set report = excluded.report, blocked_at = excluded.blocked_at
-    returning n
-  )
-  update pgwf_sdk.run r set status = 'blocked' from blocked b where r.n = b.n;
+  if 'block' = any (p_dispositions) then
+    with blocked as (
+      insert into pgwf_sdk.blocked (n, report, blocked_at)
+      select a.n, a.note::jsonb, p_now
+      from unnest(p_n, p_statuses, p_dispositions, p_notes) a(n, status, disposition, note)
+      where a.status = 'ok' and a.disposition = 'block'
+      on conflict (n) do update set report = excluded.report, blocked_at = excluded.blocked_at
+      returning n
+    )
+    update pgwf_sdk.run r set status = 'blocked' from blocked b where r.n = b.n;
+  end if;
 
-  select array_agg(a.n order by a.ord),
-    array_agg(case when a.disposition in ('hop', 'park') then a.need end order by a.ord),
-    array_agg(case a.disposition
-      when 'hop' then p_now
-      when 'block' then 'infinity'
-      when 'release' then p_now + make_interval(secs => coalesce(a.delay_seconds, 0))
-      else coalesce(least(a.until, p_now + make_interval(secs => a.delay_seconds)), 'infinity') end order by a.ord),
-    array_agg(case when a.disposition = 'park' and abs(a.wake_after) > 1 then a.wake_after - sign(a.wake_after)::int * (
-      select count(*)::int from pgwf_sdk.inbox i where i.n = a.n and i.id > coalesce(a.seen, 0) and i.kind = 6) end order by a.ord),
-    array_agg(case when a.disposition = 'release' then a.note end order by a.ord)
-  into v_n, v_needs, v_available_at, v_wake_after, v_notes
-  from unnest(p_n, p_statuses, p_dispositions, p_until, p_delay_seconds, p_needs, p_inbox_seen, p_wake_after, p_notes) with ordinality
-    a(n, status, disposition, until, delay_seconds, need, seen, wake_after, note, ord)
-  where a.status = 'ok' and a.disposition in ('park', 'hop', 'release', 'block');
-  if v_n is not null then
-    perform pgwf_sdk._give_back(v_n, v_needs, v_available_at, v_wake_after, v_notes, p_worker_id, p_now);
+  if p_dispositions && array['park', 'hop', 'release', 'block'] then
+    select array_agg(a.n order by a.ord),
+      array_agg(case when a.disposition in ('hop', 'park') then a.need end order by a.ord),
+      array_agg(case a.disposition
+        when 'hop' then p_now
+        when 'block' then 'infinity'
+        when 'release' then p_now + make_interval(secs => coalesce(a.delay_seconds, 0))
+        else coalesce(least(a.until, p_now + make_interval(secs => a.delay_seconds)), 'infinity') end order by a.ord),
+      array_agg(case when a.disposition = 'park' and abs(a.wake_after) > 1 then a.wake_after - sign(a.wake_after)::int * (
+        select count(*)::int from pgwf_sdk.inbox i where i.n = a.n and i.id > coalesce(a.seen, 0) and i.kind = 6) end order by a.ord),
+      array_agg(case when a.disposition = 'release' then a.note end order by a.ord)
+    into v_n, v_needs, v_available_at, v_wake_after, v_notes
+    from unnest(p_n, p_statuses, p_dispositions, p_until, p_delay_seconds, p_needs, p_inbox_seen, p_wake_after, p_notes) with ordinality
+      a(n, status, disposition, until, delay_seconds, need, seen, wake_after, note, ord)
+    where a.status = 'ok' and a.disposition in ('park', 'hop', 'release', 'block');
+    if v_n is not null then
+      perform pgwf_sdk._give_back(v_n, v_needs, v_available_at, v_wake_after, v_notes, p_worker_id, p_now);
+    end if;
   end if;
 
   select array_agg(a.n order by a.ord),
