@@ -38,6 +38,7 @@ set local client_min_messages = warning;
 \ir pgwf_sql/pgwf_sdk/34_chain.sql
 \ir pgwf_sql/pgwf_sdk/34_projections.sql
 \ir pgwf_sql/pgwf_sdk/35_append.sql
+\ir pgwf_sql/pgwf_sdk/36_attach.sql
 \ir pgwf_sql/pgwf_sdk/40_start.sql
 \ir pgwf_sql/pgwf_sdk/41_signal.sql
 \ir pgwf_sql/pgwf_sdk/42_control.sql

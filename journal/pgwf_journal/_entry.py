@@ -31,6 +31,7 @@ class Kind(IntEnum):
     BRANCH = 13
     SELECT = 14
     HOP = 15
+    ATTACH = 16
 
     @property
     def label(self) -> str:

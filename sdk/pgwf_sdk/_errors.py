@@ -157,6 +157,10 @@ class RunNotFoundError(UsageError):
     """No run has that id. A run that retention has removed is as unknown as one that never was."""
 
 
+class RunCycleError(UsageError):
+    """The run to attach to waits, directly or through others, for the one that asked: neither would ever end."""
+
+
 class RunExpiredError(RunNotFoundError):
     """The run is over, and retention has removed it with its result."""
 

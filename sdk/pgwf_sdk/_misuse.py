@@ -31,6 +31,20 @@ def check_call(found: object, excess: tuple[object, ...], *, used: str) -> None:
     )
 
 
+def check_attach(run_id: object, workflow: object) -> None:
+    """TypeError: no id of a run, or what should tell its workflow does not."""
+    if not isinstance(run_id, str):
+        raise TypeError(
+            f"ctx.attach: found {_described(run_id)}; expected the id of a run that was started, such as 'order-17';"
+            " a workflow that is to be started goes to ctx.call or ctx.spawn"
+        )
+    if workflow is not None and not isinstance(workflow, Workflow):
+        raise TypeError(
+            f"ctx.attach({run_id!r}, …): found {_described(workflow)}; expected the workflow that the run is of,"
+            f" uncalled: ctx.attach({run_id!r}, checkout)"
+        )
+
+
 def check_timedelta(found: object, *, used: str) -> None:
     """TypeError: a number lacks a unit. `used` is the option as it was written: `result(timeout=3)`."""
     if not isinstance(found, timedelta):

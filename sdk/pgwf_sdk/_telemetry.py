@@ -62,6 +62,7 @@ _SPAN_VERBS: Mapping[Kind, str] = {
     Kind.AWAKEABLE: "awakeable",
     Kind.HUMAN: "human",
     Kind.CHILD: "call",
+    Kind.ATTACH: "attach",
 }
 _OUTCOMES: Mapping[Phase, str] = {
     Phase.COMPLETED: "success",

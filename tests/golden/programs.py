@@ -20,6 +20,8 @@ from pgwf_sdk import (
     MinSuccessful,
     RetryPolicy,
     RunCancelled,
+    RunCycleError,
+    RunNotFoundError,
     ToleratedFailures,
     WaitTimeoutError,
     Workflow,
@@ -266,8 +268,22 @@ def deferred(ctx: Context) -> list[Any]:
     return [weights, packed, ctx.now() == stood_still]
 
 
+@workflow(name="golden.attach")
+def attach(ctx: Context) -> list[Any]:
+    ctx.spawn(child(5), run_id="golden.attached", on_close="abandon")
+    ctx.spawn(signals(), run_id="golden.long")
+    ctx.sleep(SHORT)
+    found = [ctx.attach("golden.attached", child), ctx.attach("golden.attached")]
+    for run_id in ("golden.attach", "golden.nobody", "golden.long"):
+        try:
+            ctx.attach(run_id, timeout=SHORT)
+        except (RunCycleError, RunNotFoundError, WaitTimeoutError) as error:
+            found.append(type(error).__name__)
+    return found
+
+
 ELSEWHERE = "golden.elsewhere"
 WORKFLOWS: list[Workflow[..., Any]] = [
     steps, values, timers, asyncio_timers, signals, child, children, parallel, mapped, human, cancel, failure,
-    promises, policies, saga, chain, hop, deferred,
+    promises, policies, saga, chain, hop, deferred, attach,
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pgwf_journal import Phase
 from pgwf_sdk import Workflow
 from pgwf_sdk._serial import decode
 from pgwf_sdk.replay import Completed, Continued
@@ -52,10 +53,11 @@ CASES: dict[str, Any] = {
     "repeatable": None,
     "changed": "bank-17",
     "quoted_checkout": "bank-17: 3",
+    "after_order": "charged as bank-17",
 }
 
 
-ARGUMENTS: dict[str, tuple[Any, ...]] = {"basket": ("ann",), "subscription": (Ellipsis, 2)}
+ARGUMENTS: dict[str, tuple[Any, ...]] = {"basket": ("ann",), "after_order": ("17",), "subscription": (Ellipsis, 2)}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -66,6 +68,7 @@ def test_each_workflow_of_the_guide_completes_and_replays(guide: Any, name: str)
         definition(*[order if one is Ellipsis else one for one in ARGUMENTS.get(name, (Ellipsis,))]),
         signals={"delivered": ["ann"]},
         completions={"send_invoice": [{"cents": 1200}]},
+        ends={"17": (Phase.COMPLETED, b'{"order_id":"17","reference":"bank-17"}', 1)},
         decisions={"large-payment": [guide.Verdict(approved=True)]},
     )
     outcome = driver.run()

@@ -93,6 +93,12 @@ async def ainsert(conn: AsyncConnection, n: int) -> int:
     return n if conn.closed else 0
 
 
+@workflow
+async def shipped(ctx: AsyncContext, order: Order) -> float:
+    assert_type(await ctx.attach(order.id, shipped), float)
+    return 0.5
+
+
 @workflow(need="python")
 def checkout(ctx: Context, order: Order, *, fast: bool = False) -> Receipt:
     receipt = ctx.step(charge, order)
@@ -109,6 +115,8 @@ def checkout(ctx: Context, order: Order, *, fast: bool = False) -> Receipt:
     assert_type(ctx.step(lambda: 1), int)
     assert_type(ctx.step(score.options(need="gpu2", name="s2"), receipt), float)
     assert_type(ctx.transaction(insert, 1), int)
+    assert_type(ctx.attach("order-17", shipped, timeout=timedelta(hours=1)), float)
+    ctx.attach("order-17")
     assert_type(ctx.transaction(ainsert, 1), int)
     verdict = ctx.human(
         "review",

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 POSITIVE = "tests/typing/positive.py"
 NEGATIVE = "tests/typing/negative/mistakes.py"
-CASES = 35
+CASES = 37
 
 Found = set[tuple[str, int]]
 

@@ -15,15 +15,13 @@ from pgwf_journal import ENCODING_JSON
 from pgwf_sdk import _failure, _serial
 from pgwf_sdk._attributes import AttributeValue, attribute_json, attributes_json
 from pgwf_sdk._definition import Call, Workflow
+from pgwf_sdk._ends import error_of_end
 from pgwf_sdk._errors import (
     ERROR_BY_SQLSTATE,
     AwakeableFailedError,
     ResultTimeoutError,
-    RunCancelledError,
     RunExpiredError,
-    RunFailedError,
     RunNotFoundError,
-    RunTerminatedError,
     SealedError,
     SerialisationError,
     UndecodableError,
@@ -401,19 +399,7 @@ def result_of(ending: Ending, workflow: Workflow[..., R] | None) -> R:
                 f" or `pgwf result {run_id}`"
             ) from error
         return value
-    if ending.status == "terminated":
-        raise RunTerminatedError(
-            f"run {run_id} was terminated; `client.retry({run_id!r})` starts it anew", run_id=run_id
-        )
-    cause = None if ending.payload is None else _failure.rebuild(ending.payload)
-    if ending.status == "cancelled":
-        said = _failure.message_of(ending.payload) or f"run {run_id} was cancelled"
-        raise RunCancelledError(said, run_id=run_id) from cause
-    what = "an unknown error" if cause is None else f"{type(cause).__name__}: {cause}"
-    raise RunFailedError(
-        f"run {run_id} failed with {what}; see `pgwf show {run_id}`, and `client.retry({run_id!r})` once it is mended",
-        run_id=run_id,
-    ) from cause
+    raise error_of_end(ending.status, ending.payload, run_id=run_id)
 
 
 def _read_started(rows: Sequence[Row]) -> Started:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 AWAITED: Final = frozenset(
     ("step", "transaction", "sleep", "sleep_until", "wait_signal", "call", "parallel", "map", "human", "hop",
-     "side_effect", "continue_as_new", "wait_for_callback", "poll")
+     "side_effect", "continue_as_new", "wait_for_callback", "poll", "attach")
 )  # fmt: skip
 """Methods of an AsyncContext that have to be awaited."""
 _STOPS: Final = frozenset(

@@ -117,13 +117,17 @@ class Ending(Struct, frozen=True, kw_only=True):
 
 
 class OpenCall(Struct, frozen=True, kw_only=True):
-    """A call the journal opened and nothing has resolved yet: a timer, a wait, a child, a human task."""
+    """A call the journal opened and nothing has resolved yet: a timer, a wait, a child, a human task.
+
+    `run_id` is that of the run a call is attached to.
+    """
 
     seq: int
     key: str
     kind: str
     name: str
     recorded_at: datetime
+    run_id: str | None = None
 
 
 class Activation(Struct, frozen=True, kw_only=True):

@@ -20,12 +20,15 @@ from pgwf_sdk.ops._timeline_rows import Look, RowState, Segment, TimelineRow
 SEQ_MAX = 2**63 - 1
 """After every entry a journal can have."""
 
-_CALL_KINDS = frozenset({"step", "timer", "signal", "awakeable", "child", "human", "compensation", "select", "cancel"})
+_CALL_KINDS = frozenset(
+    {"step", "timer", "signal", "awakeable", "child", "attach", "human", "compensation", "select", "cancel"}
+)
 _LOOK_OF_KIND = MappingProxyType(
     {
         "timer": Look.SLEEP,
         "signal": Look.WAIT,
         "awakeable": Look.WAIT,
+        "attach": Look.WAIT,
         "select": Look.WAIT,
         "child": Look.CHILD,
         "human": Look.HUMAN,
@@ -38,6 +41,7 @@ _PREFIX_OF_KIND = MappingProxyType(
         "signal": "signal ",
         "awakeable": "awakeable ",
         "child": "child ",
+        "attach": "other run ",
         "human": "human ",
         "compensation": "undo ",
         "select": "",

@@ -196,6 +196,8 @@ def _wait_words(call: OpenCall, situation: Situation) -> str:
         if child is None:
             return f"child run {call.name!r}, since {since}"
         return f"child run {child.run.run_id!r}, since {since}, which {_child_words(child)}"
+    if call.kind == "attach":
+        return f"run {call.run_id!r} to be over, since {since} (`pgwf why {call.run_id}`)"
     return f"{call.kind} {call.name!r}, since {since}"
 
 

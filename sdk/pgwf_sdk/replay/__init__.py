@@ -8,6 +8,7 @@ from pgwf_sdk.replay._async import AsyncActivation
 from pgwf_sdk.replay._async_context import AsyncContext
 from pgwf_sdk.replay._commands import (
     Abandon,
+    AttachRun,
     AwaitSignal,
     Blocked,
     CallId,
@@ -53,6 +54,7 @@ __all__ = [
     "AsyncAwakeable",
     "AsyncChild",
     "AsyncContext",
+    "AttachRun",
     "AwaitSignal",
     "Awakeable",
     "Blocked",

@@ -23,20 +23,20 @@ from typing import (
 from typing_extensions import TypeForm
 
 from pgwf_sdk._definition import Call, Step, StepLike, Workflow
-from pgwf_sdk._errors import ContextError, RunContinued
-from pgwf_sdk.replay._branches import BranchTasks, Shielded
+from pgwf_sdk._errors import ContextError
+from pgwf_sdk.replay._attach import open_attach
+from pgwf_sdk.replay._branches import BranchTasks, Shielded, answered, run_branch
 from pgwf_sdk.replay._commands import OnClose
 from pgwf_sdk.replay._core import ContextCore, check_branches, checked_items, map_tally
 from pgwf_sdk.replay._future import CallFuture
 from pgwf_sdk.replay._handles import AsyncAwakeable, AsyncChild
 from pgwf_sdk.replay._human import Decision
-from pgwf_sdk.replay._moves import continuation, open_hop
+from pgwf_sdk.replay._moves import continuation, leave, open_hop
 from pgwf_sdk.replay._policy import BranchResult, BranchResults, Policy, Tally
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
 
-    from pgwf_sdk.replay._awakeable import AwakeableCall
     from pgwf_sdk.replay._calls import Settled
     from pgwf_sdk.replay._loop import WorkflowLoop
     from pgwf_sdk.replay._machine import Machine
@@ -238,6 +238,25 @@ class AsyncContext(ContextCore):
         self._check()
         return AsyncChild(self._open_child(call, excess, run_id, is_spawned=True, on_close=on_close), self._loop)
 
+    @overload
+    def attach(
+        self, run_id: str, workflow: Workflow[..., R], /, *, timeout: timedelta | None = None
+    ) -> Coroutine[None, None, R]: ...
+    @overload
+    def attach(self, run_id: str, /, *, timeout: timedelta | None = None) -> Coroutine[None, None, Any]: ...
+    def attach(
+        self, run_id: str, workflow: Workflow[..., Any] | None = None, /, *, timeout: timedelta | None = None
+    ) -> Coroutine[None, None, Any]:
+        """Wait until a run that exists already is over, and return what it returned, as `workflow` declares it.
+
+        This run does not own it: however this one ends or gives up waiting, that one goes on. An id of a chain leads to
+        its live end, and a run that continues is followed. RunFailedError (`__cause__` is its own error),
+        RunCancelledError, RunTerminatedError: it ended otherwise. WaitTimeoutError: it was not over within `timeout`.
+        RunNotFoundError: there is no such run. RunCycleError: it waits for this one.
+        """
+        self._check()
+        return self._future(open_attach(self._scope, run_id, workflow, timeout))
+
     def hop(self, need: str, /) -> Coroutine[None, None, None]:
         """Go on with a worker that offers `need`, and stay with such workers until the next hop. Not in a branch."""
         self._check()
@@ -249,12 +268,12 @@ class AsyncContext(ContextCore):
         Signals nobody has received, attributes, priority and deadline move over. Not in a branch, nor in a task.
         """
         self._check()
-        return _leave(continuation(self._scope, call, excess))
+        return leave(continuation(self._scope, call, excess))
 
     def shield(self, fn: Callable[[AsyncContext], Awaitable[R]], /) -> Coroutine[None, None, R]:
         """Return what `fn(ctx)` returns; a cancellation that comes meanwhile is raised when it has ended."""
         self._check()
-        task = self._loop.create_task(_run_branch(fn, self, ()), name="shield", context=copy_context())
+        task = self._loop.create_task(run_branch(fn, self, ()), name="shield", context=copy_context())
         return self._future(Shielded(task))
 
     def awakeable(
@@ -283,7 +302,7 @@ class AsyncContext(ContextCore):
         """
         self._check()
         awakeable, call = self._open_callback(start, payload_type, args, timeout)
-        return _answered(self._future(call), awakeable, self._loop)
+        return answered(self._future(call), awakeable, self._loop)
 
     def side_effect(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, R]:
         """Call a quick function here, record what it returns, and return that in every replay. Not for slow work."""
@@ -475,23 +494,7 @@ class AsyncContext(ContextCore):
             context = copy_context()
             context.run(current_scope.set, scope)
             fn, args = branches[index]
-            body = _run_branch(fn, AsyncContext(self._machine, scope, self._loop), args)
+            body = run_branch(fn, AsyncContext(self._machine, scope, self._loop), args)
             return self._loop.create_task(body, name=scope.path, context=context)
 
         return CallFuture(BranchTasks(start, len(branches), tally=tally, width=width), loop=self._loop)
-
-
-async def _leave(how: RunContinued) -> NoReturn:
-    raise how
-
-
-async def _run_branch(fn: Callable[..., Awaitable[Any]], ctx: AsyncContext, args: tuple[Any, ...]) -> Any:
-    return await fn(ctx, *args)
-
-
-async def _answered(started: Coroutine[None, None, Any], awakeable: AwakeableCall, loop: WorkflowLoop) -> Any:
-    try:
-        await started
-        return await CallFuture(awakeable, loop=loop)
-    finally:
-        awakeable.abandon()

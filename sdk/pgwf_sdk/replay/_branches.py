@@ -9,13 +9,17 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from pgwf_sdk.replay._calls import Settled
+from pgwf_sdk.replay._future import CallFuture
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
+    from pgwf_sdk.replay._async_context import AsyncContext
+    from pgwf_sdk.replay._awakeable import AwakeableCall
+    from pgwf_sdk.replay._loop import WorkflowLoop
     from pgwf_sdk.replay._policy import Tally
 
-__all__ = ["BranchTasks", "Shielded"]
+__all__ = ["BranchTasks", "Shielded", "answered", "run_branch"]
 
 
 class BranchTasks(Settled):
@@ -99,3 +103,17 @@ class Shielded(Settled):
         self.is_done = True
         if self.waiter is not None:
             self.waiter.wake(self)
+
+
+async def run_branch(fn: Callable[..., Awaitable[Any]], ctx: AsyncContext, args: tuple[Any, ...]) -> Any:
+    """The body of a branch, as a coroutine whatever kind of awaitable it gives."""
+    return await fn(ctx, *args)
+
+
+async def answered(started: Coroutine[None, None, Any], awakeable: AwakeableCall, loop: WorkflowLoop) -> Any:
+    """What a promise is completed with, once the step that gives it away has returned."""
+    try:
+        await started
+        return await CallFuture(awakeable, loop=loop)
+    finally:
+        awakeable.abandon()

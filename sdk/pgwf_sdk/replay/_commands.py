@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Abandon",
+    "AttachRun",
     "AwaitSignal",
     "Blocked",
     "CallId",
@@ -119,6 +120,16 @@ class StartChild(Struct, frozen=True):
     on_close: OnClose = "request_cancel"
 
 
+class AttachRun(Struct, frozen=True):
+    """Wait for the end of that run (opened) unless `opened` says so already, and record it, or that it did not come in
+    time. One that cannot be waited for is recorded as failed, and nothing as opened."""
+
+    id: CallId
+    run_id: str
+    timeout: timedelta | None
+    opened: Entry | None
+
+
 class OpenAwakeable(Struct, frozen=True):
     """Open the promise (opened) unless `opened` says it was, and record how it ended, or that it did not in time.
 
@@ -176,6 +187,7 @@ Command: TypeAlias = (
     | StartTimer
     | AwaitSignal
     | StartChild
+    | AttachRun
     | OpenAwakeable
     | OpenHuman
     | RecordValue

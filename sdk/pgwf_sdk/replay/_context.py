@@ -22,6 +22,7 @@ from typing_extensions import TypeForm
 
 from pgwf_sdk._definition import Call, Step, StepLike, Workflow
 from pgwf_sdk._errors import ContextError, Suspend
+from pgwf_sdk.replay._attach import open_attach
 from pgwf_sdk.replay._calls import Settled
 from pgwf_sdk.replay._commands import OnClose
 from pgwf_sdk.replay._core import ContextCore, check_branches, checked_items, map_tally
@@ -223,6 +224,23 @@ class Context(ContextCore):
         """
         self._check()
         return Child(self._open_child(call, excess, run_id, is_spawned=True, on_close=on_close), self._fibers)
+
+    @overload
+    def attach(self, run_id: str, workflow: Workflow[..., R], /, *, timeout: timedelta | None = None) -> R: ...
+    @overload
+    def attach(self, run_id: str, /, *, timeout: timedelta | None = None) -> Any: ...
+    def attach(
+        self, run_id: str, workflow: Workflow[..., Any] | None = None, /, *, timeout: timedelta | None = None
+    ) -> Any:
+        """Wait until a run that exists already is over, and return what it returned, as `workflow` declares it.
+
+        This run does not own it: however this one ends or gives up waiting, that one goes on. An id of a chain leads to
+        its live end, and a run that continues is followed. RunFailedError (`__cause__` is its own error),
+        RunCancelledError, RunTerminatedError: it ended otherwise. WaitTimeoutError: it was not over within `timeout`.
+        RunNotFoundError: there is no such run. RunCycleError: it waits for this one.
+        """
+        self._check()
+        return self._wait(open_attach(self._scope, run_id, workflow, timeout))
 
     def hop(self, need: str, /) -> None:
         """Go on with a worker that offers `need`, and stay with such workers until the next hop. Not in a branch."""

@@ -199,7 +199,7 @@ class ContextCore(ABC):
         return known
 
     def _open_sleep(self, duration: timedelta) -> TimerCall:
-        _check_duration(duration, "ctx.sleep")
+        check_duration(duration, "ctx.sleep")
         call = TimerCall(self._scope, "sleep", duration=max(duration, timedelta(0)))
         self._machine.open(call)
         return call
@@ -207,7 +207,7 @@ class ContextCore(ABC):
     def _open_sleep_until(self, until: datetime) -> TimerCall:
         if not isinstance(cast("object", until), datetime) or until.tzinfo is None:
             raise ValueError(f"ctx.sleep_until({until!r}): expected a datetime with a time zone, as ctx.now() has")
-        _check_duration(until - self._machine.now, "ctx.sleep_until")
+        check_duration(until - self._machine.now, "ctx.sleep_until")
         call = TimerCall(self._scope, "sleep", until=until)
         self._machine.open(call)
         return call
@@ -215,14 +215,14 @@ class ContextCore(ABC):
     def _open_signal(self, name: str, annotation: Any, timeout: timedelta | None) -> SignalCall:
         call = SignalCall(self._scope, name, codec_for(annotation), timeout)
         if timeout is not None:
-            _check_duration(timeout, "ctx.wait_signal(timeout=…)")
+            check_duration(timeout, "ctx.wait_signal(timeout=…)")
         if self._machine.open(call):
             check_name(name, "ctx.wait_signal")
         return call
 
     def _open_awakeable(self, name: str, annotation: Any, timeout: timedelta | None) -> AwakeableCall:
         if timeout is not None:
-            _check_duration(timeout, "ctx.awakeable(timeout=…)")
+            check_duration(timeout, "ctx.awakeable(timeout=…)")
         call = AwakeableCall(self._scope, name, codec_for(annotation), timeout)
         if self._machine.open(call):
             check_name(name, "ctx.awakeable")
@@ -250,7 +250,7 @@ class ContextCore(ABC):
         timeout: timedelta,
     ) -> StepCall:
         for option, duration in (("every", every), ("timeout", timeout)):
-            _check_duration(duration, f"ctx.poll({option}=…)")
+            check_duration(duration, f"ctx.poll({option}=…)")
             if duration <= timedelta(0):
                 raise ValueError(f"ctx.poll({option}={duration}): expected longer than nothing")
         step: Step[..., Any] = cast("Any", check) if type(check) is Step else self._as_step(check)
@@ -292,7 +292,7 @@ class ContextCore(ABC):
     ) -> HumanCall:
         for duration, option in ((due, "due"), (expires, "expires")):
             if duration is not None:
-                _check_duration(duration, f"ctx.human({option}=…)")
+                check_duration(duration, f"ctx.human({option}=…)")
         request = HumanRequest(
             name, subject, decision, need, title, due, expires, on_expire, prefill, exclude, assign, notify
         )
@@ -370,7 +370,8 @@ def _check_patch(name: str, subject: str) -> str:
     return name
 
 
-def _check_duration(duration: timedelta, subject: str) -> None:
+def check_duration(duration: timedelta, subject: str) -> None:
+    """TypeError: no timedelta. ValueError: longer than ten years."""
     check_timedelta(duration, used=subject)
     if duration > DURATION_MAX:
         raise ValueError(f"{subject}: {duration} is longer than ten years, which looks like a mistake in the unit")

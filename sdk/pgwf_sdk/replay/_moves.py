@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pgwf_sdk._errors import ContextError, RunContinued
 from pgwf_sdk._misuse import check_call
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pgwf_sdk._definition import Call
     from pgwf_sdk.replay._scope import Scope
 
-__all__ = ["continuation", "open_hop"]
+__all__ = ["continuation", "leave", "open_hop"]
 
 
 def open_hop(scope: Scope, need: str) -> HopCall:
@@ -30,6 +30,11 @@ def continuation(scope: Scope, call: Call[Any], excess: tuple[Any, ...]) -> RunC
     _check_is_root(scope, "ctx.continue_as_new")
     call.encode()  # Refused here, where the code can still do something about it.
     return RunContinued(call)
+
+
+async def leave(how: RunContinued) -> NoReturn:
+    """Leave the code of an async workflow with `how`, where that is awaited."""
+    raise how
 
 
 def _check_is_root(scope: Scope, used: str) -> None:

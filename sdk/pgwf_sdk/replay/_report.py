@@ -20,6 +20,7 @@ _HOW_CALLED: Final = {
     "signal": 'ctx.wait_signal("{name}", …)',
     "awakeable": 'ctx.awakeable("{name}", …)',
     "child": "ctx.call({name}(…))",
+    "attach": "ctx.attach(…, {name})",
     "human": 'ctx.human("{name}", …)',
     "value": "ctx.side_effect({name}, …)",
     "attribute": 'ctx.set_attribute("{name}", …)',

@@ -13,6 +13,7 @@ from pgwf_sdk._errors import Suspend
 from pgwf_sdk.replay import (
     Abandon,
     AsyncActivation,
+    AttachRun,
     AwaitSignal,
     Blocked,
     Cancelled,
@@ -217,6 +218,8 @@ def intent(command: Command) -> str:
             return f"{key} for {timeout}"
         case StartChild(call=call):
             return f"{key} with {call.encode().decode()}"
+        case AttachRun(run_id=run_id, timeout=timeout):
+            return f"{key} to {run_id} for {timeout}"
         case OpenHuman(request=request):
             return f"{key} about {_stored(request.subject)}"
         case _:

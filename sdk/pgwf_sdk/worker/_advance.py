@@ -28,7 +28,7 @@ from pgwf_sql.database import (
 )
 
 Disposition = Literal["keep", "park", "hop", "release", "complete", "fail", "cancel", "continue", "block"]
-ItemStatus = Literal["ok", "unread", "undecided", "fenced", "conflict", "child_exists", "busy"]
+ItemStatus = Literal["ok", "unread", "undecided", "fenced", "conflict", "child_exists", "no_run", "cycle", "busy"]
 
 
 _STEERING = frozenset((Kind.CANCEL, Kind.COMPENSATION, Kind.HOP))
@@ -88,6 +88,13 @@ class AttemptNote(TypedDict):
     heartbeat: str | None
 
 
+class Attaching(TypedDict):
+    """A call that is to be told of the end of a run; `run_id` None: that nobody waits for any more."""
+
+    key: str
+    run_id: str | None
+
+
 class Item(Struct):
     """What a worker has to say about one run; see `pgwf_sdk.advance`."""
 
@@ -110,12 +117,13 @@ class Item(Struct):
     tasks: list[TaskOpening | TaskClosing] = field(default_factory=list)
     attempts: list[AttemptNote] = field(default_factory=list)
     cancels: list[str] = field(default_factory=list)
+    attaches: list[Attaching] = field(default_factory=list)
 
     @property
     def is_plain(self) -> bool:
         """True when it goes without what `pgwf_sdk.advance` takes from the short arrays."""
         is_usual = not (self.decides or self.lapsed or self.told)
-        return self.disposition in _PLAIN and is_usual and not self.tasks
+        return self.disposition in _PLAIN and is_usual and not (self.tasks or self.attaches)
 
     @property
     def is_one_entry(self) -> bool:
@@ -163,7 +171,7 @@ class Attempt(NamedTuple):
 
 class ItemAnswer(NamedTuple):
     """What became of one item; `inbox` has the rows that kept it from parking or deciding, `taken` the ids of children
-    (of any item of the call) that exist already."""
+    (of any item of the call) that exist already, or the keys of calls that cannot attach."""
 
     status: ItemStatus
     now_at: datetime
@@ -238,6 +246,9 @@ def parameters(
         "child_closes": texts([child.close for item in items for child in item.children]),
         "cancels": json.dumps(
             [{"item": index, "key": key} for index, item in enumerate(items, 1) for key in item.cancels]
+        ),
+        "attaches": json.dumps(
+            [{"item": index, **one} for index, item in enumerate(items, 1) for one in item.attaches]
         ),
         "busy_ok": busy_ok,
     }

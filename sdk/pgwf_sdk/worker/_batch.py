@@ -1,6 +1,5 @@
 """What is to be said about a run with its next item."""
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -8,9 +7,9 @@ from msgspec.structs import replace
 
 from pgwf_journal import ENCODING_JSON, Kind, Phase
 from pgwf_sdk import _failure
-from pgwf_sdk._errors import RunConflictError
-from pgwf_sdk.replay import CallId, OpenAwakeable, OpenHuman, StartChild
-from pgwf_sdk.worker._advance import AttemptNote, ChildStart, TaskClosing, TaskOpening
+from pgwf_sdk._errors import PgwfError, RunConflictError, RunCycleError, RunNotFoundError
+from pgwf_sdk.replay import AttachRun, CallId, OpenAwakeable, OpenHuman, StartChild
+from pgwf_sdk.worker._advance import Attaching, AttemptNote, ChildStart, ItemAnswer, TaskClosing, TaskOpening
 from pgwf_sdk.worker._openings import child_start, task_opening
 from pgwf_sdk.worker._waits import Draft, Resolution, Wait, Waits, draft, opening
 
@@ -35,10 +34,12 @@ class Batch:
     attempts: list[AttemptNote] = field(default_factory=list)
     by_deadline: list[Wait] = field(default_factory=list)
     cancels: list[str] = field(default_factory=list)
+    attaches: list[Attaching] = field(default_factory=list)
     told: int = 0
 
     def __bool__(self) -> bool:
-        return bool(len(self.drafts) > self.told or self.consumed or self.attempts or self.tasks or self.cancels)
+        news = self.consumed or self.attempts or self.tasks or self.cancels or self.attaches
+        return bool(len(self.drafts) > self.told or news)
 
     @property
     def news(self) -> list[Draft]:
@@ -50,7 +51,7 @@ class Batch:
         """True when all that is new may be told at once, and recorded with what comes next."""
         if not self.drafts or not self.drafts[-1].is_deferred or len(self.drafts) > DEFERRED_ENTRIES_MAX:
             return False
-        if self.consumed or self.children or self.attempts or self.tasks or self.cancels:
+        if self.consumed or self.children or self.attempts or self.tasks or self.cancels or self.attaches:
             return False
         return all(one.is_deferred for one in self.drafts) and _weight(self.drafts) <= DEFERRED_BYTES_MAX
 
@@ -60,6 +61,8 @@ class Batch:
         self.consumed += resolution.consumed
         self.by_deadline += resolution.by_deadline
         self.tasks += [TaskClosing(key=key, close="expired") for key in resolution.closed_tasks]
+        late = (wait.id for wait in resolution.by_deadline if wait.id.kind is Kind.ATTACH)
+        self.attaches += [Attaching(key=call.key, run_id=None) for call in late]
 
     def forget(self, key: str) -> bool:
         """Take out what was going to be said about a call. True when it was to be opened."""
@@ -67,6 +70,7 @@ class Batch:
         self.drafts[self.told :] = [one for one in self.news if one.entry.key != key or one.entry.call == 0]
         self.children = [child for child in self.children if child.key != key]
         self.tasks = [task for task in self.tasks if task["key"] != key]
+        self.attaches = [one for one in self.attaches if one["key"] != key]
         return is_unopened
 
     def give_up(self, call: CallId) -> None:
@@ -78,6 +82,9 @@ class Batch:
             self.cancels.append(call.key)
         elif call.kind is Kind.HUMAN:
             self.tasks.append(TaskClosing(key=call.key, close="cancelled"))
+            self.drafts.append(draft(call, Phase.CANCELLED))
+        elif call.kind is Kind.ATTACH:
+            self.attaches.append(Attaching(key=call.key, run_id=None))
             self.drafts.append(draft(call, Phase.CANCELLED))
         elif call.kind is Kind.AWAKEABLE:
             self.drafts.append(draft(call, Phase.CANCELLED))
@@ -92,6 +99,7 @@ class Batch:
         ]
         following.told = self.told
         following.tasks[:0] = [task for task in self.tasks if task["key"] not in decided]
+        following.attaches[:0] = [one for one in self.attaches if one["key"] not in decided]
         following.consumed[:0] = self.consumed
         following.children[:0] = self.children
         following.cancels[:0] = self.cancels
@@ -111,6 +119,10 @@ class Batch:
             self.children.append(child)
             self.drafts.append(opening(wait, run_id=child.run_id))
             return
+        if isinstance(command, AttachRun):
+            self.attaches.append(Attaching(key=command.id.key, run_id=command.run_id))
+            self.drafts.append(opening(wait, run_id=command.run_id))
+            return
         if isinstance(command, OpenAwakeable):
             self.drafts.append(opening(wait, token_hash=command.token_hash))
             return
@@ -118,21 +130,39 @@ class Batch:
             self.tasks.append(task_opening(run_id, command))
         self.drafts.append(opening(wait))
 
-    def refuse(self, taken: Collection[str]) -> list[str]:
-        """The calls whose child or task ids are taken fail with RunConflictError; the keys of these calls."""
-        ids = {child.key: child.run_id for child in self.children}
-        ids |= {task["key"]: task["task_id"] for task in self.tasks if "close" not in task}
-        refused = {key: run_id for key, run_id in ids.items() if run_id in taken}
+    def refuse(self, answer: ItemAnswer) -> list[str]:
+        """Calls fail whose child or task ids are taken, or that cannot attach; the keys of these calls."""
+        if answer.status == "child_exists":
+            ids = {child.key: child.run_id for child in self.children}
+            ids |= {task["key"]: task["task_id"] for task in self.tasks if "close" not in task}
+            refused = {key: run_id for key, run_id in ids.items() if run_id in answer.taken}
+        else:
+            refused = {one["key"]: one["run_id"] or "" for one in self.attaches if one["key"] in answer.taken}
         self.children = [child for child in self.children if child.key not in refused]
         self.tasks = [task for task in self.tasks if task["key"] not in refused]
+        self.attaches = [one for one in self.attaches if one["key"] not in refused]
         for key, run_id in refused.items():
             index = next(i for i, one in enumerate(self.drafts) if one.entry.key == key)
-            error = RunConflictError(f"{run_id}: the id is taken; choose one that names this piece of work")
-            failed = replace(
-                self.drafts[index].entry, phase=Phase.FAILED, payload=_failure.describe(error), encoding=ENCODING_JSON
-            )
+            payload = _failure.describe(_refusal(answer.status, run_id))
+            failed = replace(self.drafts[index].entry, phase=Phase.FAILED, payload=payload, encoding=ENCODING_JSON)
             self.drafts[index] = Draft(failed, self.drafts[index].code)
         return list(refused)
+
+
+def _refusal(status: str, run_id: str) -> PgwfError:
+    match status:
+        case "no_run":
+            return RunNotFoundError(
+                f"ctx.attach: no run {run_id!r}; expected the id of a run that was started, and that retention has not"
+                " removed since"
+            )
+        case "cycle":
+            return RunCycleError(
+                f"ctx.attach: run {run_id!r} waits for this one, is it, or is a run above it that closes it at its end,"
+                " so neither would end; attach from a run that it does not wait for, or let it send a signal"
+            )
+        case _:
+            return RunConflictError(f"{run_id}: the id is taken; choose one that names this piece of work")
 
 
 def _weight(drafts: list[Draft]) -> int:

@@ -16,6 +16,7 @@ from pgwf_sdk import _failure
 from pgwf_sdk._telemetry import RunTrace
 from pgwf_sdk.replay import (
     Abandon,
+    AttachRun,
     AwaitSignal,
     Blocked,
     CallId,
@@ -123,8 +124,8 @@ class Driver:
             case "undecided":
                 batch.give_back(self._batch, self.waits)
                 self.waits.arrive(self._port.opened_inbox(self, answer.inbox))
-            case "child_exists":
-                for key in batch.refuse(answer.taken):
+            case "child_exists" | "no_run" | "cycle":
+                for key in batch.refuse(answer):
                     self.waits.close(key)
                 batch.give_back(self._batch, self.waits)
             case "fenced":
@@ -242,7 +243,7 @@ class Driver:
                     self._batch.give_up(call)
                 if self._turn != call.key:  # One that has its turn is about to be recorded; nobody will look at it.
                     self._steps.drop(call.key)
-            case StartTimer() | AwaitSignal() | StartChild() | OpenAwakeable() | OpenHuman():
+            case StartTimer() | AwaitSignal() | StartChild() | AttachRun() | OpenAwakeable() | OpenHuman():
                 self.waits.open(command)
 
     # -- what is said next ----------------------------------------------------------------------------------------
@@ -279,6 +280,7 @@ class Driver:
         ]
         item.consumed, item.children = self._batch.consumed, self._batch.children
         item.tasks, item.attempts, item.cancels = self._batch.tasks, self._batch.attempts, self._batch.cancels
+        item.attaches = self._batch.attaches
         item.decides, item.told = bool(self._batch.by_deadline) or self._wants_inbox, self._batch.told
         self._wants_inbox = False
         self._in_flight, self._batch = self._batch, Batch()

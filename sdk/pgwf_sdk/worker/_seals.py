@@ -108,7 +108,7 @@ def _opened_row(sealing: Sealing, run_id: str, row: InboxRow) -> InboxRow:
             payload, encoding = sealing.open_decision(row.payload, row.encoding, place)
         case Kind.AWAKEABLE:
             payload, encoding = sealing.open(row.payload, row.encoding, _places.awakeable_place())
-        case Kind.CHILD:
+        case Kind.CHILD | Kind.ATTACH:
             payload, encoding = sealing.open(row.payload, row.encoding, _places.end_place())
         case _:
             payload, encoding = sealing.open(row.payload, row.encoding, _places.signal_place(row.name))

@@ -14,13 +14,14 @@ import msgspec
 from pgwf_journal import ENCODING_JSON as JSON
 from pgwf_journal import ENCODING_NONE as NONE
 from pgwf_journal import Entry, Kind, NewEntry, Phase
-from pgwf_sdk.replay import AwaitSignal, CallId, OpenAwakeable, OpenHuman, StartChild, StartTimer
+from pgwf_sdk.replay import AttachRun, AwaitSignal, CallId, OpenAwakeable, OpenHuman, StartChild, StartTimer
 from pgwf_sdk.worker._advance import InboxRow
 
-WaitCommand = StartTimer | AwaitSignal | StartChild | OpenAwakeable | OpenHuman
+WaitCommand = StartTimer | AwaitSignal | StartChild | AttachRun | OpenAwakeable | OpenHuman
 
 _MICROSECOND = timedelta(microseconds=1)
-_ADDRESSED = frozenset({Kind.AWAKEABLE, Kind.CHILD, Kind.HUMAN})  # Their inbox rows are named by the call they resolve.
+_ADDRESSED = frozenset({Kind.AWAKEABLE, Kind.ATTACH, Kind.CHILD, Kind.HUMAN})
+"""Their inbox rows are named by the call they resolve."""
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -56,7 +57,12 @@ class Deadline(msgspec.Struct, omit_defaults=True):
         match command:
             case StartTimer(duration=None, until=until):
                 return cls(until=until)
-            case StartTimer(duration=duration) | AwaitSignal(timeout=duration) | OpenAwakeable(timeout=duration):
+            case (
+                StartTimer(duration=duration)
+                | AwaitSignal(timeout=duration)
+                | OpenAwakeable(timeout=duration)
+                | AttachRun(timeout=duration)
+            ):
                 return cls(microseconds=None if duration is None else duration // _MICROSECOND)
             case OpenHuman(request=request):
                 return cls(microseconds=None if request.expires is None else request.expires // _MICROSECOND)

@@ -30,7 +30,7 @@ create table if not exists pgwf_journal.kind (
 
 insert into pgwf_journal.kind (kind, label) values
   (1, 'run'), (2, 'step'), (3, 'timer'), (4, 'signal'), (5, 'awakeable'), (6, 'child'), (7, 'human'), (8, 'value'),
-  (9, 'patch'), (10, 'attribute'), (11, 'cancel'), (12, 'compensation'), (13, 'branch'), (14, 'select'), (15, 'hop')
+  (9, 'patch'), (10, 'attribute'), (11, 'cancel'), (12, 'compensation'), (13, 'branch'), (14, 'select'), (15, 'hop'), (16, 'attach')
 on conflict do nothing;
 
 create table if not exists pgwf_journal.phase (

@@ -75,7 +75,7 @@ $$;
 create or replace function pgwf_journal._are_known(p_kinds smallint[], p_phases smallint[], p_encodings smallint[]) returns boolean
 language sql immutable
 as $$
-  select p_kinds <@ '{1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}'::smallint[] and p_phases <@ '{1,2,3,4,5,6,7}'::smallint[]
+  select p_kinds <@ '{1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16}'::smallint[] and p_phases <@ '{1,2,3,4,5,6,7}'::smallint[]
     and p_encodings <@ '{0,1,2,3}'::smallint[]
 $$;
 

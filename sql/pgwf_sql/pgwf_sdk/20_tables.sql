@@ -108,6 +108,17 @@ create table if not exists pgwf_sdk.token_key (
 
 insert into pgwf_sdk.token_key (only_row) values (true) on conflict do nothing;
 
+-- Calls that wait for the end of a run that is not their child. target is the live end of its chain; the row goes when that
+-- ends, or when nobody waits any more.
+create table if not exists pgwf_sdk.attachment (
+  n bigint not null,
+  key text not null,
+  target bigint not null,
+  primary key (n, key)
+);
+
+create index if not exists attachment_target on pgwf_sdk.attachment (target);  -- who waits for a run
+
 -- What people and programs search runs by. The index serves the filter of lists, newest first; values are compared as text.
 create table if not exists pgwf_sdk.attribute (
   n bigint not null,

@@ -40,9 +40,9 @@ begin
 end
 $$;
 
--- Effect: ends runs: status, the job to the archive, the result into the parent's inbox; children that still run are
+-- Effect: ends runs: status, the job to the archive, the result into the inboxes of the parent and of who is attached; children that still run are
 -- asked to cancel, terminated or left alone, as the parent said when it started them (run.close); open tasks closed, everybody who waits for the result woken.  The terminal entry is in the journal.
--- The caller holds the rows of the runs, of their parents and children, and leases and jobs of all of them and p_seats.
+-- The caller holds the rows of the runs, of their parents, children and who is attached, and leases and jobs of all of them and p_seats.
 create or replace function pgwf_sdk._finish(
   p_n bigint[], p_statuses text[], p_payloads bytea[], p_encodings smallint[], p_children bigint[], p_seats bigint[],
   p_worker_id text, p_now timestamptz
@@ -63,7 +63,7 @@ begin
   if exists (select from pgwf_sdk.run r where r.n = any (p_n) and r.parent is not null) then
     select pgwf_sdk._deliver(
       array_agg(r.parent order by a.ord), array_agg(6::smallint), array_agg(r.parent_key order by a.ord),
-      array_agg((case a.status when 'completed' then 2 when 'cancelled' then 5 when 'terminated' then 6 else 3 end)::smallint order by a.ord),
+      array_agg(pgwf_sdk._end_phase(a.status) order by a.ord),
       array_agg(a.payload order by a.ord), array_agg(a.encoding order by a.ord), p_now)
     into v_wake
     from unnest(p_n, p_statuses, p_payloads, p_encodings) with ordinality a(n, status, payload, encoding, ord)
@@ -72,8 +72,9 @@ begin
     where r.parent_key is not null and a.status <> 'continued';
   end if;
 
+  v_wake := coalesce(v_wake, '{}') || pgwf_sdk._end_attachments(p_n, p_statuses, p_payloads, p_encodings, p_now);
   if cardinality(p_children) > 0 then
-    v_wake := coalesce(v_wake, '{}') || pgwf_sdk._ask_to_cancel(
+    v_wake := v_wake || pgwf_sdk._ask_to_cancel(
       array(select r.n from pgwf_sdk.run r where r.n = any (p_children) and r.close is null), p_n, 'the parent run is over', p_now);
     perform pgwf_sdk._terminate(r.n, 'parent', 'the parent run is over', p_now)
     from pgwf_sdk.run r
@@ -162,7 +163,7 @@ create or replace function pgwf_sdk._advance_flaw(
   p_worker_id text, p_lease_seconds double precision, p_dispositions text[], p_delay_seconds double precision[], p_needs text[], p_notes text[],
   p_calls int[], p_kinds smallint[], p_phases smallint[], p_scopes text[], p_names text[], p_occurrences int[], p_encodings smallint[],
   p_child_keys text[], p_child_workflows text[], p_child_encodings smallint[], p_tasks jsonb, p_attempts jsonb, p_child_closes text[], p_cancels jsonb,
-  p_wake_after int[]
+  p_wake_after int[], p_attaches jsonb
 ) returns text
 language plpgsql immutable
 as $$
@@ -190,7 +191,8 @@ begin
     then 'children have no key, a workflow that has not 1 to 512 bytes, or an encoding that there is not'
     when p_tasks <> '[]' and not pgwf_sdk._are_tasks(p_tasks) then 'tasks are not an array of objects as the worker writes them'
     when p_attempts <> '[]' and not pgwf_sdk._are_attempts(p_attempts) then 'attempts are not an array of objects as the worker writes them'
-    when p_tasks is null or p_attempts is null or p_cancels is null then 'tasks, attempts and cancels cannot be null'
+    when p_tasks is null or p_attempts is null or p_cancels is null or p_attaches is null then 'tasks, attempts, cancels and attaches cannot be null'
+    when p_attaches <> '[]' and not pgwf_sdk._are_attaches(p_attaches) then 'attaches are not an array of objects with item, key and run_id'
     when p_cancels <> '[]' and not pgwf_sdk._are_cancels(p_cancels) then 'cancels are not an array of objects with item and key'
     when exists (select from unnest(p_child_closes) c(close) where c.close not in ('terminate', 'abandon')) then
       'child_closes are others than terminate, abandon and NULL'
@@ -243,6 +245,19 @@ exception when data_exception then
 end
 $$;
 
+-- Effect: whether advance can read these calls that attach to a run, or (without run_id) give that up.
+create or replace function pgwf_sdk._are_attaches(p_attaches jsonb) returns boolean
+language plpgsql immutable
+as $$
+begin
+  return coalesce((
+    select bool_and(a.item is not null and octet_length(a.key) <= 2000 and coalesce(octet_length(a.run_id) <= 512, true))
+    from jsonb_to_recordset(p_attaches) a(item int, key text, run_id text)), false);
+exception when data_exception then
+  return false;
+end
+$$;
+
 -- Effect: whether advance can read these notes about failed attempts.
 create or replace function pgwf_sdk._are_attempts(p_attempts jsonb) returns boolean
 language plpgsql immutable
@@ -282,6 +297,7 @@ $$;
 --               item whose run an earlier item of the call named
 --   busy        with p_busy_ok only: a row it needs is held by another transaction; nothing is written, send it again later
 --   child_exists  ids of children are taken, or such as no job can have (column taken): nothing is written
+--   no_run, cycle  calls (their keys in taken) cannot attach: there is no such run, or it waits for this one: nothing is written
 -- With unread and undecided, and with each claimed run, come the inbox rows; with a claimed run its failed attempts.
 -- Locks: run rows, leases, jobs (20_tables.sql).  Errors: WS004; 55P03 when a row was held for longer than 100 ms:
 -- send the call again with p_busy_ok.
@@ -302,7 +318,7 @@ create or replace function pgwf_sdk.advance(
   p_tasks jsonb default '[]', p_attempts jsonb default '[]',
   p_child_closes text[] default '{}', p_cancels jsonb default '[]',
   p_worker_caps text[] default '{}', p_slots int default 0, p_lease_seconds double precision default 15, p_position bigint[] default null,
-  p_busy_ok boolean default false, p_told int[] default '{}'
+  p_busy_ok boolean default false, p_told int[] default '{}', p_attaches jsonb default '[]'
 ) returns table (
   item int, n bigint, status text, now_at timestamptz, run_id text, workflow text, need text, current_need text, build text, seed bigint, trace text,
   deadline timestamptz, lease_id uuid, lease_no bigint, streak int, head bigint, calls int[], kinds smallint[], phases smallint[], scopes text[],
@@ -342,13 +358,13 @@ begin
   v_flaw := pgwf_sdk._advance_flaw(
     p_worker_id, p_lease_seconds, p_dispositions, p_delay_seconds, p_needs, p_notes, p_entry_calls, p_entry_kinds, p_entry_phases,
     p_entry_scopes, p_entry_names, p_entry_occurrences, p_entry_encodings, p_child_keys, p_child_workflows, p_child_encodings, p_tasks, p_attempts,
-    p_child_closes, p_cancels, p_wake_after);
+    p_child_closes, p_cancels, p_wake_after, p_attaches);
   if v_flaw is not null then
     raise exception using errcode = 'WS004', message = 'advance: ' || v_flaw;
   end if;
 
   if p_busy_ok and cardinality(p_n) > 0 then
-    v_busy := pgwf_sdk._busy(p_n, p_dispositions, p_decides, p_lapsed, p_child_items, p_tasks);
+    v_busy := pgwf_sdk._busy(p_n, p_dispositions, p_decides, p_lapsed, p_child_items, p_tasks, p_attaches);
     -- Without a number an item is nobody's: it locks nothing, and is fenced.
     v_n := array(select case when a.ord <> all (v_busy) then a.n end from unnest(p_n) with ordinality a(n, ord) order by a.ord);
   end if;
@@ -358,13 +374,16 @@ begin
       p_decides, p_notes, p_lapsed, p_entry_items, p_entry_calls, p_entry_kinds, p_entry_phases, p_entry_scopes, p_entry_names,
       p_entry_occurrences, p_entry_payloads, p_entry_encodings, p_entry_codes, p_child_items, p_child_keys, p_child_run_ids,
       p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_consumed_items, p_consumed_ids, p_tasks, p_attempts,
-      p_child_closes, p_cancels, p_told);
+      p_child_closes, p_cancels, p_told, p_attaches);
     return query
     select a.ord::int, a.n, case when a.ord = any (v_busy) then 'busy' else a.status end, v_now, null::text, null::text, null::text, null::text, null::text, null::bigint, null::text, null::timestamptz,
       null::uuid, null::bigint, null::int, null::bigint, null::int[], null::smallint[], null::smallint[], null::text[], null::text[],
       null::int[], null::bytea[], null::smallint[], null::timestamptz[],
       case when a.status in ('unread', 'undecided') then pgwf_sdk._inbox(a.n, a.seen) end, null::jsonb,
-      case when a.status = 'child_exists' then v_settled.taken end, null::bigint[]
+      case
+        when a.status = 'child_exists' then v_settled.taken
+        when a.status in ('no_run', 'cycle') then array(select k from jsonb_array_elements_text(v_settled.refused -> a.ord::text) k) end,
+      null::bigint[]
     from unnest(p_n, v_settled.statuses, p_inbox_seen) with ordinality a(n, status, seen, ord)
     order by a.ord;
   end if;

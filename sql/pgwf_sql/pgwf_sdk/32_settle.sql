@@ -140,7 +140,7 @@ $$;
 -- Effect: the items, by place, for which a row would have to be waited for; the rows of the others are locked: runs, leases
 -- and jobs, of the runs themselves and of the relatives and tasks that go with them.  Waits for nothing.
 create or replace function pgwf_sdk._busy(
-  p_n bigint[], p_dispositions text[], p_decides boolean[], p_lapsed boolean[], p_child_items int[], p_tasks jsonb
+  p_n bigint[], p_dispositions text[], p_decides boolean[], p_lapsed boolean[], p_child_items int[], p_tasks jsonb, p_attaches jsonb
 ) returns int[]
 language plpgsql volatile
 as $$
@@ -156,12 +156,14 @@ begin
     select t.item, t.key, t.close from jsonb_to_recordset(p_tasks) t(item int, key text, close text)
   ), item as (
     select a.ord::int as ord, a.n, a.lapsed, a.disposition in ('complete', 'fail', 'cancel', 'continue') as ends,
-      a.disposition <> 'keep' or a.decides or a.ord = any (p_child_items) or a.ord in (select t.item from task t) as moves
+      a.disposition <> 'keep' or a.decides or a.ord = any (p_child_items || pgwf_sdk._items(p_attaches)) or a.ord in (select t.item from task t) as moves
     from unnest(p_n, p_dispositions, p_decides, p_lapsed) with ordinality a(n, disposition, decides, lapsed, ord)
   ), relative as (
     select i.ord, r.parent as n from item i join pgwf_sdk.run r on r.n = i.n and r.n = any (p_n) where i.ends and r.parent is not null
     union all
     select i.ord, r.n from item i join pgwf_sdk.run r on r.parent = i.n and r.parent = any (p_n) where i.ends and r.finished_at is null
+    union all
+    select i.ord, a.n from item i join pgwf_sdk.attachment a on a.target = i.n and a.target = any (p_n) where i.ends
   ), seat as (
     select i.ord, s.seat as n
     from item i
@@ -172,6 +174,7 @@ begin
     select i.ord, 'lease' as kind, i.n from item i
     union all select i.ord, k.kind, i.n from item i cross join (values ('run'), ('job')) k(kind) where i.moves
     union all select i.ord, 'job', i.n from item i where i.lapsed
+    union all select t.item, 'run', t.n from pgwf_sdk._attach_targets(p_n, p_attaches) t
     union all select r.ord, k.kind, r.n from relative r cross join (values ('run'), ('job')) k(kind)
     union all select s.ord, k.kind, s.n from seat s cross join (values ('lease'), ('job')) k(kind)
   )
@@ -193,6 +196,20 @@ begin
 end
 $$;
 
+-- Effect: the seats of the open tasks that p_tasks closes.
+create or replace function pgwf_sdk._closing_seats(p_n bigint[], p_tasks jsonb) returns bigint[]
+language plpgsql stable
+as $$
+begin
+  return array(
+    select s.seat
+    from jsonb_to_recordset(p_tasks) a(item int, key text, close text)
+    join pgwf_sdk.task t on t.n = p_n[a.item] and t.key = a.key and t.state = 'open'
+    join pgwf_sdk.seat s on s.n = t.n and s.key = t.key
+    where a.close is not null);
+end
+$$;
+
 -- Effect: closes the tasks that p_tasks closes, if their seats are among p_seats.  p_n: NULL where an item writes nothing.
 create or replace function pgwf_sdk._close_for(p_n bigint[], p_tasks jsonb, p_seats bigint[], p_worker_id text, p_now timestamptz)
 returns void
@@ -208,10 +225,11 @@ end
 $$;
 
 -- Effect: what is to become of each item of advance, by the statuses of its answer.  p_lease_nos is NULL where the lease is not the
--- caller's; p_closers are items that close tasks; p_new_items and p_new_ok tell whose new jobs were taken in.
+-- caller's; p_closers are items that close tasks; p_new_items and p_new_ok tell whose new jobs were taken in;
+-- p_attach_states what becomes of the attaches of an item.
 create or replace function pgwf_sdk._admitted(
   p_n bigint[], p_lease_nos bigint[], p_expected_seqs bigint[], p_dispositions text[], p_inbox_seen bigint[], p_wake_after int[],
-  p_decides boolean[], p_closers int[], p_new_items int[], p_new_ok boolean[], p_entry_items int[]
+  p_decides boolean[], p_closers int[], p_new_items int[], p_new_ok boolean[], p_entry_items int[], p_attach_states text[]
 ) returns text[]
 language plpgsql stable
 as $$
@@ -225,7 +243,8 @@ begin
         when (a.decides or a.ord = any (p_closers)) and exists (select from pgwf_sdk.inbox i where i.n = a.n and i.id > coalesce(a.seen, 0)) then 'undecided'
         when false = any (p_new_ok) and exists (
           select from unnest(p_new_items, p_new_ok) s(item, ok) where s.item = a.ord and not s.ok) then 'child_exists'
-        when a.disposition = 'park' and pgwf_sdk._unread(a.n, a.seen, a.wake_after) then 'unread'
+        when p_attach_states[a.ord] in ('no_run', 'cycle') then p_attach_states[a.ord]
+        when a.disposition = 'park' and (p_attach_states[a.ord] = 'over' or pgwf_sdk._unread(a.n, a.seen, a.wake_after)) then 'unread'
         else 'ok'
       end order by a.ord)
     from (
@@ -241,16 +260,18 @@ end
 $$;
 
 -- Effect: the rows of the runs that items of advance are about to change: those that move or ask for something, and of
--- those that end the parents, the children that still run and the seats of open tasks; children that are given up.
+-- those that end the parents and who is attached to them, the children that still run and the seats of open tasks;
+-- children that are given up; runs that are to be attached to.
 -- Locks: run rows, in n order but for children that went on as other runs, or are given up.
 create or replace function pgwf_sdk._lock_families(
-  p_n bigint[], p_dispositions text[], p_decides boolean[], p_asking int[], p_cancels jsonb,
+  p_n bigint[], p_dispositions text[], p_decides boolean[], p_asking int[], p_cancels jsonb, p_attaches jsonb,
   out moving bigint[], out parents bigint[], out children bigint[], out cancels bigint[], out seats bigint[]
 )
 language plpgsql volatile
 as $$
 declare
   v_ending bigint[];
+  v_late bigint[];
 begin
   parents := '{}';
   children := '{}';
@@ -263,10 +284,17 @@ begin
   if cardinality(v_ending) > 0 then
     select coalesce(array_agg(distinct r.parent) filter (where r.parent is not null), '{}') into parents
     from pgwf_sdk.run r where r.n = any (v_ending);
+    parents := parents || pgwf_sdk._attached_to(v_ending);
     children := array(select r.n from pgwf_sdk.run r where r.parent = any (v_ending) and r.finished_at is null);
     seats := pgwf_sdk._open_seats(v_ending);
   end if;
-  perform pgwf_sdk._lock_runs(moving || parents || children);
+  perform pgwf_sdk._lock_runs(moving || parents || children || array(select t.n from pgwf_sdk._attach_targets(p_n, p_attaches) t));
+  if cardinality(v_ending) > 0 then
+    -- Some may have attached before the rows were ours; from now on nobody can, as that takes the row of the run that ends.
+    v_late := array(select x.n from unnest(pgwf_sdk._attached_to(v_ending)) x(n) where x.n <> all (parents));
+    perform pgwf_sdk._lock_runs(v_late);
+    parents := parents || v_late;
+  end if;
   if cardinality(children) > 0 then
     -- A child may have gone on as another run before its row was ours; from now on none can: it takes its parent's row.
     children := children || array(
@@ -283,7 +311,16 @@ begin
 end
 $$;
 
--- Effect: advance's items; a status each, and the ids of children that are taken.  Locks in order: names (children and seats are submitted first; those
+-- Effect: the items that a JSON argument of advance names.
+create or replace function pgwf_sdk._items(p_asked jsonb) returns int[]
+language plpgsql immutable
+as $$
+begin
+  return case when p_asked = '[]' then '{}' else array(select a.item from jsonb_to_recordset(p_asked) a(item int)) end;
+end
+$$;
+
+-- Effect: advance's items; a status each, the ids of children that are taken, and the calls that cannot attach.  Locks in order: names (children and seats are submitted first; those
 -- of an item that then is refused are withdrawn), run rows, leases, jobs.
 create or replace function pgwf_sdk._settle(
   p_worker_id text, p_now timestamptz, p_n bigint[], p_lease_ids uuid[], p_expected_seqs bigint[], p_dispositions text[],
@@ -293,8 +330,8 @@ create or replace function pgwf_sdk._settle(
   p_entry_names text[], p_entry_occurrences int[], p_entry_payloads bytea[], p_entry_encodings smallint[], p_entry_codes int[],
   p_child_items int[], p_child_keys text[], p_child_run_ids text[], p_child_workflows text[], p_child_needs text[], p_child_builds text[],
   p_child_inputs bytea[], p_child_encodings smallint[], p_consumed_items int[], p_consumed_ids bigint[], p_tasks jsonb, p_attempts jsonb,
-  p_child_closes text[], p_cancels jsonb, p_told int[],
-  out statuses text[], out taken text[]
+  p_child_closes text[], p_cancels jsonb, p_told int[], p_attaches jsonb,
+  out statuses text[], out taken text[], out refused jsonb
 )
 language plpgsql volatile
 as $$
@@ -304,7 +341,7 @@ declare
   v_new_ok boolean[] := '{}';
   v_children_count int := cardinality(p_child_items);
   v_closers int[] := '{}';        -- items that close tasks: a decision that came first wins
-  v_asking int[] := '{}';         -- items that start children, open or close tasks
+  v_asking int[];                 -- items that start or cancel children, open or close tasks, attach, steer
   v_steering int[] := '{}';       -- items with entries that change the run's row
   v_moving bigint[] := '{}';
   v_parents bigint[] := '{}';
@@ -314,6 +351,7 @@ declare
   v_closing bigint[] := '{}';     -- of tasks that a run closes
   v_continuing int[];             -- items that go on as another run, and these runs
   v_successors bigint[];
+  v_attach record;                -- what becomes of attaches
   v_lease_nos bigint[];
   v_written bigint[];             -- the item's number, or NULL where nothing is written
   v_jobs bigint[];
@@ -323,14 +361,7 @@ begin
       coalesce(array_agg(s.ok order by s.ord), '{}'), array_agg(s.job_id order by s.ord) filter (where not s.ok)
     into v_new_items, v_new_n, v_new_ok, taken
     from pgwf_sdk._submit_for(p_worker_id, p_n, p_child_items, p_child_run_ids, p_child_needs, p_tasks, p_now) s;
-    v_closing := array(
-      select s.seat
-      from jsonb_to_recordset(p_tasks) a(item int, key text, close text)
-      join pgwf_sdk.task t on t.n = p_n[a.item] and t.key = a.key and t.state = 'open'
-      join pgwf_sdk.seat s on s.n = t.n and s.key = t.key
-      where a.close is not null);
-    -- Who starts a child or opens a task takes its run row too: a termination in between would not know of them.
-    v_asking := p_child_items || array(select a.item from jsonb_to_recordset(p_tasks) a(item int));
+    v_closing := pgwf_sdk._closing_seats(p_n, p_tasks);
     v_closers := array(select a.item from jsonb_to_recordset(p_tasks) a(item int, close text) where a.close is not null);
   end if;
 
@@ -341,15 +372,18 @@ begin
     v_new_n := v_new_n || v_successors;
     v_new_ok := v_new_ok || array_fill(true, array[cardinality(v_successors)]);
   end if;
-  if p_entry_kinds && '{11,12,15}' or p_cancels <> '[]' then
+  if p_entry_kinds && '{11,12,15}' then
     v_steering := array(select e.item from unnest(p_entry_items, p_entry_kinds) e(item, kind) where e.kind in (11, 12, 15));
-    v_asking := v_asking || v_steering || array(select a.item from jsonb_to_recordset(p_cancels) a(item int));
   end if;
+  -- Who asks for something takes its run row too: a termination in between would not know of it.
+  v_asking := p_child_items || v_steering || pgwf_sdk._items(p_tasks) || pgwf_sdk._items(p_cancels) || pgwf_sdk._items(p_attaches);
 
   if not ('keep' = all (p_dispositions)) or true = any (p_decides) or cardinality(v_asking) > 0 then
     select f.moving, f.parents, f.children, f.cancels, f.seats into v_moving, v_parents, v_children, v_cancels, v_seats
-    from pgwf_sdk._lock_families(p_n, p_dispositions, p_decides, v_asking, p_cancels) f;
+    from pgwf_sdk._lock_families(p_n, p_dispositions, p_decides, v_asking, p_cancels, p_attaches) f;
   end if;
+  v_attach := pgwf_sdk._attach_states(p_n, p_attaches);
+  refused := v_attach.refused;
 
   select array_agg(l.lease_no order by a.ord)
   into v_lease_nos
@@ -370,7 +404,7 @@ begin
 
   -- In a statement of its own: its snapshot is younger than the locks, so heads and inboxes are final for this call.
   statuses := pgwf_sdk._admitted(p_n, v_lease_nos, p_expected_seqs, p_dispositions, p_inbox_seen, p_wake_after, p_decides, v_closers,
-    v_new_items, v_new_ok, p_entry_items);
+    v_new_items, v_new_ok, p_entry_items, v_attach.item_states);
 
   v_written := p_n;
   if not ('ok' = all (statuses)) then
@@ -416,6 +450,9 @@ begin
   end if;
   if p_tasks <> '[]' then
     perform pgwf_sdk._open_tasks(v_written, p_tasks, v_new_n[v_children_count + 1:], p_now);
+  end if;
+  if p_attaches <> '[]' then
+    perform pgwf_sdk._attach(v_written, p_attaches, v_attach.items, v_attach.keys, v_attach.targets, v_attach.states, p_now);
   end if;
   if cardinality(v_closing) > 0 then
     perform pgwf_sdk._close_for(v_written, p_tasks, v_closing, p_worker_id, p_now);

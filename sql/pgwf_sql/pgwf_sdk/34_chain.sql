@@ -17,8 +17,9 @@ begin
 end
 $$;
 
--- Effect: the live end of a run's chain, its row locked.  A run that goes on as another one does so under its row's lock.
-create or replace function pgwf_sdk._lock_live(p_n bigint) returns bigint
+-- Effect: the live end of a run's chain, its row locked; NULL when retention has removed it meanwhile.  A run that goes on
+-- as another one does so under its row's lock.
+create or replace function pgwf_sdk._try_lock_live(p_n bigint) returns bigint
 language plpgsql volatile
 as $$
 declare
@@ -26,9 +27,23 @@ declare
 begin
   loop
     perform pgwf_sdk._lock_runs(array[v_n]);
-    exit when exists (select from pgwf_sdk.run r where r.n = v_n and r.successor is null);
+    exit when not exists (select from pgwf_sdk.run r where r.n = v_n and r.successor is not null);
     v_n := pgwf_sdk._live(v_n);
   end loop;
+  return (select r.n from pgwf_sdk.run r where r.n = v_n);
+end
+$$;
+
+-- Effect: the same, of a run that is there.  Errors: WS002.
+create or replace function pgwf_sdk._lock_live(p_n bigint) returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_n bigint := pgwf_sdk._try_lock_live(p_n);
+begin
+  if v_n is null then
+    raise exception using errcode = 'WS002', message = format('run number %s is over, and retention has just removed it', p_n);
+  end if;
   return v_n;
 end
 $$;
@@ -93,8 +108,8 @@ begin
 end
 $$;
 
--- Effect: runs that end as continued and go on as p_next: what nobody has read of their inboxes, their deadlines, parents
--- and children that still run are the successors' from now on. A child that is taken over ends when its policy says so, and
+-- Effect: runs that end as continued and go on as p_next: what nobody has read of their inboxes, their deadlines, parents,
+-- children that still run and who is attached to them are the successors' from now on. A child that is taken over ends when its policy says so, and
 -- its result reaches nobody: the call that waited for it is in the journal of the run that is over.
 -- p_next, p_needs (NULL: the old need) and p_notes (JSON: workflow and build) belong to the elements of p_n.  The terminal entries, which
 -- hold the successors' inputs, are in the journals.  The caller holds rows of runs, parents and children, leases and jobs.
@@ -130,6 +145,7 @@ begin
   perform pgwf_sdk._copy_attributes(a.n, a.next) from unnest(p_n, p_next) a(n, next);
   update pgwf_sdk.run r set successor = a.next from unnest(p_n, p_next) a(n, next) where r.n = a.n;
   update pgwf_sdk.inbox i set n = a.next from unnest(p_n, p_next) a(n, next) where i.n = a.n and i.kind in (4, 11);
+  update pgwf_sdk.attachment t set target = a.next from unnest(p_n, p_next) a(n, next) where t.target = a.n;
   update pgwf_sdk.run r
   set parent = a.next, parent_key = null
   from unnest(p_n, p_next) a(n, next)

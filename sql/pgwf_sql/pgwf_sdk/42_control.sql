@@ -1,23 +1,24 @@
 -- Effect: ends a run that is not over: its last entry, its job to the archive as cancelled, word to parent and children.
--- The caller holds the rows of the run and its parent.  Locks: rows of children, leases, jobs.
+-- The caller holds the rows of the run and its parent.  Locks: rows of children and of runs that are attached, leases, jobs.
 create or replace function pgwf_sdk._terminate(p_n bigint, p_by text, p_reason text, p_now timestamptz) returns void
 language plpgsql volatile
 as $$
 declare
   v_parents bigint[] := array(select r.parent from pgwf_sdk.run r where r.n = p_n and r.parent is not null);
   v_children bigint[];
+  v_attached bigint[] := pgwf_sdk._attached_to(array[p_n]);
   v_seats bigint[];
   v_payload bytea := convert_to(jsonb_build_object(
-    'type', 'pgwf_sdk:RunTerminatedError', 'message', format('terminated by %s: %s', coalesce(p_by, 'unknown'), coalesce(p_reason, 'no reason given')),
-    'args', '[]'::jsonb)::text, 'UTF8');
+    'type', 'pgwf_sdk:RunTerminatedError', 'message', format('terminated by %s: %s', coalesce(p_by, 'unknown'), coalesce(p_reason, 'no reason given'))
+    )::text, 'UTF8');
 begin
   -- Read under the run's lock: whoever starts a child or opens a task for the run takes it as well. Children have
   -- higher numbers than their parent, so this is still one pass in n order.
   v_children := array(select r.n from pgwf_sdk.run r where r.parent = p_n and r.finished_at is null);
   v_seats := pgwf_sdk._open_seats(array[p_n]);
-  perform pgwf_sdk._lock_runs(v_children);
+  perform pgwf_sdk._lock_runs(v_children || v_attached);
   perform from pgwf.lease l where l.n = any (p_n || v_seats) order by l.n for no key update;
-  perform pgwf._lock_jobs(p_n || v_parents || v_children || v_seats, '{}');
+  perform pgwf._lock_jobs(p_n || v_parents || v_children || v_attached || v_seats, '{}');
   perform pgwf._tell_holders(array[p_n]);
 
   insert into pgwf_journal.entry (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
@@ -46,7 +47,8 @@ declare
 begin
   loop
     v_n := pgwf_sdk._live(v_n);
-    perform pgwf_sdk._lock_runs(v_n || array(select r.parent from pgwf_sdk.run r where r.n = v_n and r.parent is not null));
+    perform pgwf_sdk._lock_runs(
+      v_n || pgwf_sdk._attached_to(array[v_n]) || array(select r.parent from pgwf_sdk.run r where r.n = v_n and r.parent is not null));
     exit when exists (select from pgwf_sdk.run r where r.n = v_n and r.successor is null);
   end loop;
   select r.status into v_status from pgwf_sdk.run r where r.n = v_n and r.finished_at is not null;

@@ -31,8 +31,8 @@ $$;
 
 -- Effect: what a fork of a run before an entry would take over and what it would do again, if its code goes the same way:
 -- entries and bytes of the copy; keys of steps whose results are not taken over (they run again), of other calls that are
--- made anew (timers, waits, awakeables, tasks, children: these get new ids and tokens), and of children, awakeables and
--- tasks whose results are taken over.  At most 1,000 keys of each; their counts are complete.  Errors: WS002, WS006.
+-- made anew (timers, waits, awakeables, tasks, children: these get new ids and tokens), and of children, awakeables,
+-- tasks and runs it was attached to whose results are taken over.  At most 1,000 keys of each; their counts are complete.  Errors: WS002, WS006.
 create or replace function pgwf_sdk.fork_price(p_run_id text, p_before text)
 returns table (
   run_id text, before_seq bigint, entry_count bigint, payload_bytes bigint, steps_again text[], steps_again_count bigint,
@@ -69,8 +69,8 @@ begin
     count(*) filter (where a.kind in (2, 12) and not a.is_kept),
     coalesce((array_agg(a.key order by a.seq) filter (where a.kind not in (2, 9, 12) and not a.is_kept))[:1000], '{}'),
     count(*) filter (where a.kind not in (2, 9, 12) and not a.is_kept),
-    coalesce((array_agg(a.key order by a.seq) filter (where a.kind in (5, 6, 7) and a.is_kept))[:1000], '{}'),
-    count(*) filter (where a.kind in (5, 6, 7) and a.is_kept)
+    coalesce((array_agg(a.key order by a.seq) filter (where a.kind in (5, 6, 7, 16) and a.is_kept))[:1000], '{}'),
+    count(*) filter (where a.kind in (5, 6, 7, 16) and a.is_kept)
   from named a;
 end
 $$;

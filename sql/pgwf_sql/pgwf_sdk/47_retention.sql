@@ -42,6 +42,7 @@ begin
   delete from pgwf_sdk.dedup d where d.n = any (p_n);
   delete from pgwf_sdk.attempt t where t.n = any (p_n);
   delete from pgwf_sdk.awakeable a where a.n = any (p_n);
+  delete from pgwf_sdk.attachment a where a.n = any (p_n);
   delete from pgwf_sdk.attribute a where a.n = any (p_n);
   delete from pgwf_sdk.blocked b where b.n = any (p_n);
   delete from pgwf_sdk.run r where r.n = any (p_n);

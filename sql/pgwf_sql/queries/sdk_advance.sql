@@ -42,5 +42,6 @@ from pgwf_sdk.advance(
   p_lease_seconds => %(lease_seconds)s::double precision,
   p_position => %(position)s::bigint[],
   p_busy_ok => %(busy_ok)s::boolean,
-  p_told => %(told)s::int[]
+  p_told => %(told)s::int[],
+  p_attaches => %(attaches)s::jsonb
 )

@@ -17,12 +17,13 @@ import msgspec
 
 from pgwf_journal import Entry, Kind, Phase
 from pgwf_sdk import _failure
-from pgwf_sdk._errors import Suspend
+from pgwf_sdk._errors import RunNotFoundError, Suspend
 from pgwf_sdk._serial import encode
 from pgwf_sdk._step_context import StepContext, enter_step, leave_step
 from pgwf_sdk.replay import (
     Abandon,
     AsyncActivation,
+    AttachRun,
     AwaitSignal,
     CallId,
     CancelChild,
@@ -69,6 +70,8 @@ class Driver:
     decisions: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     completions: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     arrivals: dict[str, timedelta] = field(default_factory=dict[str, timedelta])
+    ends: dict[str, Answer] = field(default_factory=dict[str, Answer])
+    """How other runs ended, by id; one whose phase is opened goes on, and one that is not here is no run."""
     shuffle: Random | None = None
     journal: list[Entry] = field(default_factory=list[Entry])
     executed: Counter[str] = field(default_factory=Counter[str])
@@ -168,8 +171,11 @@ class Driver:
             return
         if isinstance(command, Abandon):
             is_open = self._open.pop(place, None) is not None or not command.is_sent
-            if is_open and command.id.kind in (Kind.AWAKEABLE, Kind.HUMAN):
+            if is_open and command.id.kind in (Kind.AWAKEABLE, Kind.HUMAN, Kind.ATTACH):
                 self._record(command.id, Phase.CANCELLED)
+            return
+        if isinstance(command, AttachRun) and command.run_id not in self.ends:
+            self._record(command.id, Phase.FAILED, _failure.describe(RunNotFoundError(command.run_id)), 1)
             return
         if not isinstance(command, RunStep | RecordValue | Hop) and command.opened is None:
             self._record(command.id, Phase.OPENED)
@@ -209,6 +215,8 @@ class Driver:
                 return not self.signals.get(name) or self._arrival(command) is not None
             case OpenAwakeable(id=call):
                 return not self.completions.get(call.name) or self._arrival(command) is not None
+            case AttachRun(run_id=run_id):
+                return self.ends[run_id][0] is Phase.OPENED
             case OpenHuman(request=request):
                 return not self.decisions.get(request.name)
             case _:
@@ -233,7 +241,11 @@ class Driver:
         match command:
             case StartTimer(duration=duration, until=until):
                 return until if until is not None else opened + (duration or timedelta(0))
-            case AwaitSignal(timeout=timedelta() as timeout) | OpenAwakeable(timeout=timedelta() as timeout):
+            case (
+                AwaitSignal(timeout=timedelta() as timeout)
+                | OpenAwakeable(timeout=timedelta() as timeout)
+                | AttachRun(timeout=timedelta() as timeout)
+            ):
                 return opened + timeout
             case OpenHuman(request=request) if request.expires is not None:
                 return opened + request.expires
@@ -257,6 +269,8 @@ class Driver:
                 return Phase.COMPLETED, payload, encoding
             case StartChild(call=call):
                 return self._child(call)
+            case AttachRun(run_id=run_id):
+                return self.ends[run_id]
             case Hop(need=need):
                 return Phase.COMPLETED, msgspec.json.encode(need), 1
             case AwaitSignal(signal=name):

@@ -26,6 +26,7 @@ from pgwf_sdk import (
 )
 from tests.sdk.replay.programs import (
     Answer,
+    Attach,
     Book,
     Child,
     Defer,
@@ -177,6 +178,8 @@ class Interpreter:
                 return ctx.step(finish, number)
             case Defer(number):
                 return ctx.step(defer, number)
+            case Attach(run_id, limit):
+                return ctx.attach(run_id, timeout=None if limit is None else seconds(limit))
             case Exit(number):
                 return ctx.on_exit(work, number)
             case Receive() | Answer() | Promise() | Rival():
@@ -270,6 +273,8 @@ class AsyncInterpreter:
                 return await ctx.step(finish, number)
             case Defer(number):
                 return await ctx.step(defer, number)
+            case Attach(run_id, limit):
+                return await ctx.attach(run_id, timeout=None if limit is None else seconds(limit))
             case Exit(number):
                 return ctx.on_exit(work, number)
             case Receive() | Answer() | Promise() | Rival():

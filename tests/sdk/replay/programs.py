@@ -110,6 +110,13 @@ class Defer(Struct, frozen=True, tag=True):
     number: int
 
 
+class Attach(Struct, frozen=True, tag=True):
+    """Wait for a run that is over, has failed, goes on or is not there."""
+
+    run_id: Literal["over", "failed", "long", "nobody"]
+    seconds: int | None = None
+
+
 class Exit(Struct, frozen=True, tag=True):
     """Plan a step for the end of the run."""
 
@@ -194,8 +201,8 @@ class Tasks(Struct, frozen=True, tag=True):
 
 
 Op: TypeAlias = (
-    Do | Flaky | Sleep | Receive | Answer | Promise | Rival | Draw | Record | Child | Book | Finish | Defer | Exit
-    | Shield | Guard | Swallow | Finally | Fork | MapSteps | MapChildren | MapBody | Race | Limit | Tasks
+    Do | Flaky | Sleep | Receive | Answer | Promise | Rival | Draw | Record | Child | Book | Finish | Defer | Attach
+    | Exit | Shield | Guard | Swallow | Finally | Fork | MapSteps | MapChildren | MapBody | Race | Limit | Tasks
 )  # fmt: skip
 Program: TypeAlias = tuple[Op, ...]
 
@@ -245,9 +252,9 @@ def programs(
     """Programs. In one that is not `is_ordered` anything may fail anywhere, so what comes first decides what happens.
 
     In an ordered one no order does: a failure reaches only parts that have no other open beside it. What comes from
-    outside comes some time later (`is_timed`), else it is there from the start or never comes. With `escapes` one of
-    the branches of an ordered one may fail and cut off the others wherever they are: the results are the same, what was
-    recorded of the others is not.
+    outside comes some time later (`is_timed`), else it is there from the start or never comes, and there are no other
+    runs to attach to. With `escapes` one of the branches of an ordered one may fail and cut off the others wherever
+    they are: the results are the same, what was recorded of the others is not.
     """
     return Grammar(with_asyncio=with_asyncio, is_ordered=is_ordered, is_timed=is_timed, escapes=escapes).program()
 
@@ -284,7 +291,9 @@ class Grammar(Struct, frozen=True):
 
     def _leaves(self) -> list[SearchStrategy[Op]]:
         later = self._later()
+        others: list[SearchStrategy[Op]] = [st.builds(Attach, st.just("over"))] if self.is_timed else []
         return [
+            *others,
             st.builds(Do, NUMBERS),
             st.builds(Flaky, NUMBERS, st.integers(1, 2)),
             st.builds(Sleep, st.integers(0, 50)),
@@ -307,7 +316,12 @@ class Grammar(Struct, frozen=True):
         ]
 
     def _fault(self) -> SearchStrategy[Op]:
+        others: list[SearchStrategy[Op]] = [
+            st.builds(Attach, st.sampled_from(["failed", "nobody"])),
+            st.builds(Attach, st.just("long"), SECONDS),
+        ]
         return st.one_of(
+            *(others if self.is_timed else []),
             st.builds(Do, BAD_NUMBERS),
             st.builds(Defer, BAD_NUMBERS),
             st.builds(Record, BAD_NUMBERS),

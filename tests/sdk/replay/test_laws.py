@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pgwf_journal import Kind
-from pgwf_sdk import AsyncContext, Call, Context, Workflow, workflow
+from pgwf_journal import Kind, Phase
+from pgwf_sdk import AsyncContext, Call, Context, Workflow, _failure, workflow
 from pgwf_sdk.replay import AsyncActivation, Command, Completed, Failed, Outcome, Suspended, SyncActivation
+from tests.sdk.replay.driver import Answer as Ended
 from tests.sdk.replay.driver import Driver
 from tests.sdk.replay.entries import booked, by_scope, taken_back, without_traceback
 from tests.sdk.replay.interpreters import AsyncInterpreter, Interpreter
@@ -51,10 +52,18 @@ def async_of(program: Program) -> Workflow[..., Any]:
 SENT = 200
 
 
+ENDS: dict[str, Ended] = {
+    "over": (Phase.COMPLETED, b"7", 1),
+    "failed": (Phase.FAILED, _failure.describe(LookupError("another run")), 1),
+    "long": (Phase.OPENED, None, 0),
+}
+"""How the runs ended that programs attach to."""
+
+
 def driver(definition: Workflow[..., Any], program: Program, shuffle: Random | None = None) -> Driver:
     """A driver that gives a program what the outside owes it."""
     call: Call[Any] = definition()
-    driver = Driver(call, shuffle=shuffle)
+    driver = Driver(call, shuffle=shuffle, ends=ENDS)
     for op, _ in awaited(program):
         if op.after is not None:
             driver.arrivals[op.name] = timedelta(seconds=op.after + 0.5)  # At no instant at which a timer ends.

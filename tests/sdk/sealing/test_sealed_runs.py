@@ -58,6 +58,12 @@ def child(ctx: Context, card: str) -> str:
 
 
 @workflow
+def slow(ctx: Context, card: str) -> str:
+    ctx.sleep(timedelta(hours=1))
+    return f"{card} checked"
+
+
+@workflow
 def shop(ctx: Context, card: str) -> list[Any]:
     charged = ctx.step(charge, card)
     try:
@@ -69,6 +75,16 @@ def shop(ctx: Context, card: str) -> list[Any]:
     note = ctx.wait_signal("note", str)
     decision = ctx.human("release", {"card": card}, str, need="human.risk", prefill=f"{SECRET}?")
     return [charged, ctx.call(child(card)), refused, note, decision.value, ctx.side_effect(lambda: card)]
+
+
+@workflow
+def watcher(ctx: Context, card: str) -> list[str]:
+    found = [ctx.attach("checked", child), ctx.attach("checked", child)]
+    try:
+        ctx.attach("failing", failing)
+    except RunFailedError as error:
+        found.append(str(error.__cause__))
+    return found
 
 
 @workflow
@@ -113,6 +129,16 @@ def test_inputs_results_signals_decisions_children_and_errors_are_sealed_at_rest
         f"{SECRET} released",
         SECRET,
     ]
+    assert in_clear(env.dsn, SECRET) == []
+
+
+def test_what_a_run_hears_of_others_is_sealed_on_its_way_and_read(env: Environment) -> None:
+    env.start(slow(SECRET), run_id="checked")
+    env.start(failing(SECRET), run_id="failing")
+    run = env.start(watcher(SECRET))
+    assert in_clear(env.dsn, SECRET) == []
+
+    assert env.result(run) == [f"{SECRET} checked", f"{SECRET} checked", f"{SECRET} is no card"]
     assert in_clear(env.dsn, SECRET) == []
 
 

@@ -87,7 +87,9 @@ def policies(ctx: Context) -> None:
     ctx.poll(bare, "x", until=bool, every=HOUR, timeout=HOUR)     # N35 wrong argument
     ctx.step(guess, 1)                                            # N36 wrong argument of a deferred step
     ctx.step(bare.options(durability="never"), 1)                 # N37 no such durability
-    x.append("")
+    ctx.attach(checkout(Order("1")))                              # N38 a call, no id
+    y: int = ctx.attach("a", checkout)                            # N39 result type
+    x.append("" * y)
 
 
 async def promises(ctx: AsyncContext) -> None:

@@ -1,0 +1,28 @@
+"""How a run ended otherwise than with a value, as the error that whoever waits for it gets."""
+
+from __future__ import annotations
+
+from pgwf_sdk import _failure
+from pgwf_sdk._errors import RunCancelledError, RunFailedError, RunTerminatedError
+
+
+def error_of_end(status: str, payload: bytes | None, *, run_id: str) -> Exception:
+    """The error for a run that `failed`, was `cancelled` or `terminated`; `payload` is its error envelope.
+
+    SealedError: the envelope is sealed, and nobody has opened it.
+    """
+    if status == "terminated":
+        return RunTerminatedError(
+            f"run {run_id} was terminated; `client.retry({run_id!r})` starts it anew", run_id=run_id
+        )
+    cause = None if payload is None else _failure.rebuild(payload)
+    error: Exception
+    if status == "cancelled":
+        said = _failure.message_of(payload) or f"run {run_id} was cancelled"
+        error = RunCancelledError(said, run_id=run_id)
+    else:
+        what = "an unknown error" if cause is None else f"{type(cause).__name__}: {cause}"
+        advice = f"see `pgwf show {run_id}`, and `client.retry({run_id!r})` once it is mended"
+        error = RunFailedError(f"run {run_id} failed with {what}; {advice}", run_id=run_id)
+    error.__cause__ = cause
+    return error
