@@ -22,7 +22,7 @@ from tests.sdk.replay.entries import Scopes, booked, by_scope, taken_back
 from tests.sdk.replay.interpreters import MILLISECONDS_VARIABLE
 from tests.sdk.replay.programs import Program, Receive, Rival, awaited, programs, size
 from tests.support import wait_until
-from tests.system.programs import MILLISECONDS, Fleet, fleet
+from tests.system.programs import MILLISECONDS, fleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,13 +102,15 @@ class Ground:
                         self.client.signal(run_id, op.name, len(op.name), connection=self.db)
         return run
 
-    def start_all(self, fleet: Fleet, sources: list[Program], prefix: str) -> list[Started]:
-        """Start each program as a `def` and as an `async def` workflow."""
+    def start_each(self, definition: Definition, sources: list[Program], prefix: str) -> list[Started]:
         return [
-            (definition, self.start(definition, source, f"{prefix}-{number}-{definition.name}"))
-            for number, source in enumerate(sources)
-            for definition in (fleet.program, fleet.async_program)
+            (definition, self.start(definition, source, f"{prefix}-{number}")) for number, source in enumerate(sources)
         ]
+
+    def unfinished(self) -> list[str]:
+        """The runs that are not over."""
+        found = self.db.execute("select run_id from pgwf_sdk.run where finished_at is null").fetchall()
+        return [run_id for (run_id,) in found]
 
     def entry_count(self, runs: list[Run[Any]]) -> int:
         """How many entries there are in the journals of runs and of their children."""
@@ -118,9 +120,6 @@ class Ground:
         ).fetchone()
         assert found is not None
         return int(found[0])
-
-    def await_entries(self, runs: list[Run[Any]], count: int) -> None:
-        wait_until(lambda: self.entry_count(runs) >= count, f"there are {count} entries", seconds=90)
 
     def disturb(self, runs: list[Run[Any]], entry_count: int, random: Random) -> None:
         """Kill rough workers while these runs record so many entries. While another one comes up, one is there."""
@@ -185,14 +184,18 @@ def played(ground: Ground, sources: list[Program], random: Random) -> Iterator[t
     """Run programs on a worker that is left alone, and on workers that are killed: what came out of each."""
     assume(sum(map(size, sources)) >= SIZE_MIN)
     name = ground.example()
-    calm = ground.start_all(CALM, sources, f"{name}-calm")
+    calm = [
+        *ground.start_each(CALM.program, sources, f"{name}-calm-sync"),
+        *ground.start_each(CALM.async_program, sources, f"{name}-calm-async"),
+    ]
     expected = [ground.told(run) for _, run in calm]
-    rough = ground.start_all(ROUGH, sources, f"{name}-rough")
+    rough = [
+        *ground.start_each(ROUGH.program, sources, f"{name}-rough-sync"),
+        *ground.start_each(ROUGH.async_program, sources, f"{name}-rough-async"),
+    ]
     handles = [run for _, run in rough]
     ground.disturb(handles, ground.entry_count([run for _, run in calm]), random)
-    for source, (definition, run), wanted in zip(
-        [one for one in sources for _ in CALM[:2]], rough, expected, strict=True
-    ):
+    for source, (definition, run), wanted in zip([*sources, *sources], rough, expected, strict=True):
         found = ground.told(run)
         Recording.of(ground.client, run.run_id).replay(definition)
         yield source, wanted, found
@@ -223,12 +226,14 @@ def test_a_failure_that_leaves_a_scope_leads_to_the_same_end_however_workers_are
 
 @pytest.mark.timeout(60 + 60 * EXAMPLES)
 @kills
-@given(sources(programs(is_timed=False)), randoms)
+@given(sources(programs(is_timed=False)), sources(programs(is_timed=False, with_asyncio=True)), randoms)
 def test_programs_that_are_cancelled_while_their_workers_are_killed_undo_once_what_they_did(
-    ground: Ground, sources: list[Program], random: Random
+    ground: Ground, sources: list[Program], async_sources: list[Program], random: Random
 ) -> None:
-    assume(sum(map(size, sources)) >= SIZE_MIN)
-    runs = ground.start_all(ROUGH, sources, ground.example())
+    assume(sum(map(size, [*sources, *async_sources])) >= SIZE_MIN)
+    name = ground.example()
+    runs = ground.start_each(ROUGH.program, sources, f"{name}-sync")
+    runs += ground.start_each(ROUGH.async_program, async_sources, f"{name}-async")
     handles = [run for _, run in runs]
     disturbing = Thread(target=ground.disturb, args=(handles, 10 * len(runs), random))
     disturbing.start()
@@ -241,4 +246,5 @@ def test_programs_that_are_cancelled_while_their_workers_are_killed_undo_once_wh
         recorded.replay(definition)
         is_completed = run.status() == "completed"
         assert taken_back(recorded.entries) == (0 if is_completed else booked(recorded.entries)), ended
+    wait_until(lambda: not ground.unfinished(), "their children have ended", seconds=60)
     assert ground.db.execute("select * from pgwf.check()").fetchall() == []

@@ -123,16 +123,18 @@ class Environment:
         """
         check_run(run, used="env.result")
 
-        def ending() -> _calls.Ending:
-            return ask(self.client, _calls.ending(run.run_id))
+        seen: list[_calls.Ending] = []
 
-        self._settle("infinity", lambda: ending().is_final)
-        ended = ending()
+        def is_over() -> bool:
+            seen[:] = [ask(self.client, _calls.ending(run.run_id))]
+            return seen[0].is_final
+
+        self._settle("infinity", is_over)
+        (ended,) = seen
         if not ended.is_final:
             raise RunStuckError(f"run {run.run_id} is not over: {why_not_running(self.client, run.run_id)}")
-        workflow: Workflow[..., R] | None = self._stage.workflows.get(
-            ask(self.client, _statements.workflow_of(ended.n))
-        )
+        name = ask(self.client, _statements.workflow_of(ended.n))
+        workflow: Workflow[..., R] | None = self._stage.workflows.get(name)
         return _calls.result_of(ended, workflow)
 
     def settle(self) -> None:

@@ -57,7 +57,7 @@ class Recording:
         self.recorded.check_readable()
         info = self.recorded.info
         end = self._end()
-        _, outcome = replay(workflow, info, self.entries if end is None else self.entries[:-1])
+        _, outcome = replay(workflow, info, self.entries)
         if isinstance(outcome, Blocked):
             raise difference(info, outcome)
         if end is not None and said(outcome) != said(end):

@@ -351,10 +351,11 @@ class AsyncInterpreter:
                 results = await asyncio.gather(*tasks, return_exceptions=True)
                 return [repr(result) for result in results]
             case Limit(number, body, is_task):
+                limit = seconds(number).total_seconds()
                 try:
                     if is_task:
-                        return await asyncio.wait_for(self.run(ctx, body), number)
-                    async with asyncio.timeout(number):
+                        return await asyncio.wait_for(self.run(ctx, body), limit)
+                    async with asyncio.timeout(limit):
                         return await self.run(ctx, body)
                 except TimeoutError:
                     return "out of time"

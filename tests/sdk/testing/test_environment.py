@@ -234,3 +234,18 @@ def test_what_a_run_hops_to_is_offered_without_being_named(env: Environment) -> 
         return "there"
 
     assert env.run(moving()) == "there"
+
+
+def test_a_run_that_was_cancelled_before_it_began_is_replayed_without_its_code(env: Environment) -> None:
+    @workflow(name="checkout")
+    def hasty(ctx: Context, amount: int) -> str:
+        return "done"
+
+    run = env.client.start(checkout(17))
+    run.cancel(reason="changed her mind")
+    env.settle()
+
+    recording = env.record(run)
+
+    assert [entry.key for entry in recording.entries] == ["/run:checkout#1", "/cancel:cancel#1", "/run:checkout#1"]
+    recording.replay(hasty)
