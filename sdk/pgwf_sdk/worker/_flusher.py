@@ -30,6 +30,7 @@ from pgwf_sdk.worker._position import Position
 from pgwf_sdk.worker._recovery import Recovery
 from pgwf_sdk.worker._room import Room
 from pgwf_sql import query
+from pgwf_sql.database import PreparedCall, is_direct
 
 log = logging.getLogger("pgwf_sdk.worker")
 
@@ -83,6 +84,7 @@ class Flusher:
         self._recovery = recovery
         self._is_recovering = False
         self._connection: AsyncConnection[Any] | None = None
+        self._short: PreparedCall | None = None
         self._items: deque[Sent] = deque()
         self._singles: deque[Sent] = deque()
         self._asking: list[asyncio.Future[int]] = []
@@ -137,6 +139,8 @@ class Flusher:
                 await self._work.wait()
                 self._work.clear()
                 await self._flush()
+                # What the answers set going and is done at once goes with the next call: no need to be woken for it.
+                await asyncio.sleep(0)
                 if self._items or self._singles or self._asking or (self._is_hungry and self._is_claiming):
                     self._work.set()
         finally:
@@ -256,9 +260,14 @@ class Flusher:
         )
 
     async def _append(self, connection: AsyncConnection[Any], item: Item) -> ItemAnswer:
-        async with connection.cursor(binary=True) as cursor:
-            await cursor.execute(query("sdk_append_entry").encode(), entry_parameters(item))
-            ((status, now_at),) = await cursor.fetchall()
+        if is_direct(connection):
+            if self._short is None or self._short.connection is not connection:
+                self._short = PreparedCall(connection, "sdk_append_entry")
+            status, now_at = await self._short.call(entry_parameters(item))
+        else:
+            async with connection.cursor(binary=True) as cursor:
+                await cursor.execute(query("sdk_append_entry").encode(), entry_parameters(item))
+                ((status, now_at),) = await cursor.fetchall()
         self._clock.told(now_at)
         return ItemAnswer(status, now_at, [], [])
 

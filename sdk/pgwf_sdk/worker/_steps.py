@@ -247,17 +247,29 @@ class StepAttempt:
             finally:
                 leave_step(token)
 
-        future = self._loop.run_in_executor(self._threads, copy_context().run, call)
+        # A thread cannot be stopped: when time is up, its result goes nowhere.
+        done: asyncio.Future[StepReturned | StepCommitted | BaseException] = self._loop.create_future()
+
+        def tell(result: StepReturned | StepCommitted | BaseException) -> None:
+            if not done.done():
+                done.set_result(result)
+            elif isinstance(result, BaseException):
+                log.info("an abandoned attempt of a step ended with %s: %s", type(result).__name__, result)
+
+        def call_and_tell() -> None:
+            result = call()
+            with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits.
+                self._loop.call_soon_threadsafe(tell, result)
+
+        self._threads.submit(copy_context().run, call_and_tell)
         try:
-            # A thread cannot be stopped: when time is up, its result goes nowhere.
-            result = await asyncio.shield(future)
-            if isinstance(result, BaseException):
-                raise result
-            return result
-        finally:
-            if not future.done():
-                self.context.cancelled = True
-                future.add_done_callback(_swallow)
+            result = await done
+        except asyncio.CancelledError:
+            self.context.cancelled = True
+            raise
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
     async def _call_in_process(self, step: Step[..., Any]) -> StepReturned:
         with self._trace.attempt(self.command.id.key, step.name, self.number):
@@ -298,9 +310,3 @@ def _is_being_cancelled() -> bool:
     """Whether this attempt is told to stop, as opposed to its step letting a CancelledError of its own out."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _swallow(future: "asyncio.Future[Any]") -> None:
-    with contextlib.suppress(asyncio.CancelledError):
-        if isinstance(error := future.result(), BaseException):
-            log.info("an abandoned attempt of a step ended with %s: %s", type(error).__name__, error)

@@ -15,7 +15,7 @@ from pgwf_sql.database._arrays import (
     texts,
     uuids,
 )
-from pgwf_sql.database._direct import prepare_if_direct
+from pgwf_sql.database._direct import PreparedCall, is_direct, prepare_if_direct
 from pgwf_sql.database._listener import AsyncListener, Listener
 from pgwf_sql.database._pool import CONNECTIONS_MAX, AsyncDatabase, Database
 from pgwf_sql.database._schema import SchemaOutdatedError
@@ -31,6 +31,7 @@ __all__ = [
     "Database",
     "Listener",
     "PackedArray",
+    "PreparedCall",
     "Rewrite",
     "Row",
     "SchemaOutdatedError",
@@ -44,6 +45,7 @@ __all__ = [
     "floats",
     "instants",
     "integers",
+    "is_direct",
     "message_of",
     "prepare_if_direct",
     "read_nothing",

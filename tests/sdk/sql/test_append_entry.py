@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -11,6 +12,7 @@ import pytest
 from pgwf_journal import Kind, NewEntry, Phase
 from pgwf_sdk.worker._advance import entry_parameters
 from pgwf_sql import query
+from pgwf_sql.database import PreparedCall
 from tests.sdk.sql.hand import Hand, Item, entry, journal, rows, start, value
 from tests.sdk.sql.race import Call, advance, race
 
@@ -136,3 +138,43 @@ def test_a_sweep_leaves_the_lease_alone_while_it_is_open(
 
     sweeping.run("select pgwf.sweep('sweeper')")
     assert make_hand("worker-2").take().head == 2
+
+
+RETURNED: dict[str, object] = {
+    "n": None,
+    "call": 1,
+    "kind": 2,
+    "phase": 2,
+    "scope": "",
+    "name": "größe",
+    "occurrence": 1,
+    "payload": None,
+    "encoding": 1,
+    "code": None,
+}
+
+
+@pytest.mark.own_session
+def test_a_prepared_call_says_what_a_cursor_says_and_goes_on_after_an_error(dsn: str, db: Conn, hand: Hand) -> None:
+    n, _, _ = start(db)
+    held = hand.take()
+    large = b"x" * (32 << 20)
+
+    async def append(connection: psycopg.AsyncConnection[Any]) -> list[tuple[str, bool]]:
+        append = PreparedCall(connection, "sdk_append_entry")
+        said: list[tuple[str, bool]] = []
+        for seq, payload in enumerate((b"1", large, None), 1):
+            entry = {**RETURNED, "n": n, "lease_id": held.lease_id, "expected_seq": seq, "payload": payload}
+            with pytest.raises(psycopg.Error, match="append_entry: the entry has NULL"):
+                await append.call({**entry, "name": None})
+            status, now_at = await append.call(entry)
+            said.append((status, now_at.tzinfo is not None))
+        return said
+
+    async def run() -> list[tuple[str, bool]]:
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+            return await append(connection)
+
+    assert asyncio.run(run()) == [("ok", True)] * 3
+    stored = db.execute("select name, payload from pgwf_journal.entry where seq > 1 order by seq").fetchall()
+    assert stored == [("größe", b"1"), ("größe", large), ("größe", None)]

@@ -52,3 +52,19 @@ def test_a_worker_goes_on_when_the_answer_of_its_prepared_call_has_changed(
         db.execute(renamed.encode())
 
     assert client.start(doubled(2)).result(timeout=SOON) == 4
+
+
+def test_a_worker_goes_on_when_the_answer_of_its_short_call_has_changed(
+    client: Client, start_worker: StartWorker, db: psycopg.Connection[Any]
+) -> None:
+    start_worker(doubled)
+    assert client.start(doubled(1)).result(timeout=SOON) == 2
+
+    (definition,) = db.execute("select pg_get_functiondef('pgwf_sdk.append_entry'::regproc)").fetchone() or ("",)
+    retyped = definition.replace("OUT status text", "OUT status character varying")
+    assert retyped != definition
+    with db.transaction():
+        db.execute("drop function pgwf_sdk.append_entry")
+        db.execute(retyped.encode())
+
+    assert client.start(doubled(2)).result(timeout=SOON) == 4
