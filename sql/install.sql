@@ -6,6 +6,7 @@ set local client_min_messages = warning;
 \ir pgwf_sql/pgwf/10_schema.sql
 \ir pgwf_sql/pgwf/20_tables.sql
 \ir pgwf_sql/pgwf/30_guards.sql
+\ir pgwf_sql/pgwf/31_rates.sql
 \ir pgwf_sql/pgwf/31_wakeup.sql
 \ir pgwf_sql/pgwf/32_keys.sql
 \ir pgwf_sql/pgwf/33_places.sql
@@ -20,7 +21,7 @@ set local client_min_messages = warning;
 \ir pgwf_sql/pgwf/46_cancel.sql
 \ir pgwf_sql/pgwf/47_sweep.sql
 \ir pgwf_sql/pgwf/48_crash.sql
-\ir pgwf_sql/pgwf/49_needs.sql
+\ir pgwf_sql/pgwf/49_limits.sql
 \ir pgwf_sql/pgwf/50_workers.sql
 \ir pgwf_sql/pgwf/51_views.sql
 \ir pgwf_sql/pgwf/52_check.sql

@@ -335,6 +335,20 @@ class AsyncClient:
         """
         await self._database.run(_calls.limit_need(need, worker_id, max_active=max_active, rate=rate, burst=burst))
 
+    async def limit_key(
+        self,
+        *,
+        key: str,
+        worker_id: str,
+        max_active: int | None = None,
+        rate: float | None = None,
+        burst: float | None = None,
+    ) -> None:
+        """Let up to `max_active` jobs of a singleton key be leased at once (None: one, as of a key nobody limited), and
+        `rate` a second start, `burst` at once (None: as often as there is room).
+        """
+        await self._database.run(_calls.limit_key(key, worker_id, max_active=max_active, rate=rate, burst=burst))
+
     async def worker_heartbeat(
         self,
         *,

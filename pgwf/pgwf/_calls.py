@@ -188,6 +188,13 @@ def limit_need(
     return Statement("pgwf_limit_need", parameters, read_nothing, is_repeatable=True)
 
 
+def limit_key(
+    key: str, worker_id: str, *, max_active: int | None, rate: float | None, burst: float | None
+) -> Statement[None]:
+    parameters = {"key": key, "worker_id": worker_id, "max_active": max_active, "rate": rate, "burst": burst}
+    return Statement("pgwf_limit_key", parameters, read_nothing, is_repeatable=True)
+
+
 def worker_heartbeat(
     worker_id: str,
     capabilities: Sequence[str],

@@ -27,6 +27,11 @@ BREAKS = {
     "a place says what the job says": "update pgwf.job set need = 'gpu'",
     "an edge joins two live jobs": "insert into pgwf.edge (child, waiter) select n, -1 from pgwf.job",
     "a key is held by the lease that has it": "insert into pgwf.held (singleton_key, n) values ('K', 1)",
+    "who is parked on a key has somebody to wait for": (
+        "insert into pgwf.key_setting (singleton_key, max_active) values ('K', 2);"
+        "insert into pgwf.held (singleton_key, n) values ('K', 1);"
+        "insert into pgwf.parked (singleton_key, need, priority, pos, n, ready_at) values ('K', 'a', 1, 1, 1, now())"
+    ),
     "a live job has its name": "delete from pgwf.name",
     "a name belongs to a live or finished job": "insert into pgwf.name (job_id, n) values ('b', -1)",
 }

@@ -210,6 +210,17 @@ def test_a_paused_or_limited_need_hands_out_less(client: Client) -> None:
     assert len(client.get_work(worker_id=WORKER, worker_caps=CAPS, limit_jobs=3)) == 2
 
 
+def test_a_limited_key_hands_out_as_many_of_its_jobs_as_it_may(client: Client) -> None:
+    jobs = [NewJob(job_id=f"job-{i}", next_need="python", singleton_key="tenant-7") for i in range(4)]
+    client.submit_jobs(worker_id="shop", jobs=jobs)
+
+    client.limit_key(key="tenant-7", worker_id=WORKER, max_active=3, rate=0.001, burst=2)
+    assert len(client.get_work(worker_id=WORKER, worker_caps=CAPS, limit_jobs=4)) == 2
+    client.limit_key(key="tenant-7", worker_id=WORKER, max_active=3)
+
+    assert len(client.get_work(worker_id=WORKER, worker_caps=CAPS, limit_jobs=4)) == 1
+
+
 def test_a_worker_learns_from_its_heartbeat_that_it_is_to_drain(client: Client) -> None:
     assert not client.drain_worker(worker_id=WORKER)
     assert not client.worker_heartbeat(worker_id=WORKER, capabilities=CAPS, slots=4, details={"host": "a"})

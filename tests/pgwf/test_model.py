@@ -7,6 +7,7 @@ show: a lease past its time is its holder's, and a timer that is due is not leas
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 NEEDS = ["a", "b"]
-KEYS = [None, None, "K", "L"]
+LIMITABLE = ["K", "L"]
+KEYS = [None, None, *LIMITABLE]
 JOBS_MAX = 9  # so that one claim of CLAIM_MIN or more looks at every ready job: four turns of that many
 CLAIM_MIN = 3
 THRESHOLD = 2
@@ -81,6 +83,7 @@ class LeasingMachine(RuleBasedStateMachine):
         self.jobs: dict[str, Job] = {}
         self.finished: dict[str, str] = {}
         self.lost: list[tuple[str, str]] = []
+        self.limits: dict[str, int] = {}
         self.count = 0
 
     @initialize()
@@ -252,17 +255,14 @@ class LeasingMachine(RuleBasedStateMachine):
             name: job for name, job in self.jobs.items()
             if job.ready_at is not None and job.lease is None and job.need in offered and not self.expired(job)
         }  # fmt: skip
-        held = {job.key for job in self.jobs.values() if job.lease is not None and job.key is not None}
-        free_keys = {job.key for job in candidates.values() if job.key is not None} - held
+        rooms = {key: max(0, self.limits.get(key, 1) - len(self.holders(key))) for key in LIMITABLE}
         unkeyed = [name for name, job in candidates.items() if job.key is None]
-        expected = min(limit, len(unkeyed) + len(free_keys))
+        keyed = Counter(job.key for job in candidates.values())
+        expected = min(limit, len(unkeyed) + sum(min(keyed[key], room) for key, room in rooms.items()))
         taken = rows[:expected]
         names = [row["job_id"] for row in taken]
-        assert len(names) == expected, (names, unkeyed, free_keys)
-        assert set(names) <= set(candidates)
-        taken_keys = [self.jobs[name].key for name in names if self.jobs[name].key is not None]
-        assert len(taken_keys) == len(set(taken_keys))
-        assert not set(taken_keys) & held
+        assert (len(names), set(names) <= set(candidates)) == (expected, True), (names, unkeyed, keyed, rooms)
+        assert Counter(self.jobs[name].key for name in names if self.jobs[name].key) <= Counter(rooms)
         urgency = {name: self.urgency(candidates[name]) for name in unkeyed}
         left = [urgency[name] for name in unkeyed if name not in names]
         assert all(urgency[name] <= least for name in names if name in urgency for least in left)
@@ -272,6 +272,9 @@ class LeasingMachine(RuleBasedStateMachine):
             job.ready_at = None
         return expected
 
+    def holders(self, key: str) -> list[str]:
+        return [name for name, job in self.jobs.items() if job.lease and job.key == key]
+
     def urgency(self, job: Job) -> datetime:
         assert job.ready_at is not None
         return job.ready_at + timedelta(seconds=60) * (job.priority - 1)
@@ -279,8 +282,7 @@ class LeasingMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.leased())
     @rule(number=choice, seconds=st.sampled_from([1, 30]))
     def extend(self, number: int, seconds: int) -> None:
-        name = self.pick(number, self.leased())
-        job = self.jobs[name]
+        job = self.jobs[name := self.pick(number, self.leased())]
         if job.cancelled:
             self.refused("WF003", "extend_lease", **self.held(name), additional_seconds=seconds)
             return
@@ -392,7 +394,8 @@ class LeasingMachine(RuleBasedStateMachine):
         arguments: dict[str, Any] = {"job_id": name, "worker_id": "jim", "lease_seconds": 20}
         job = self.jobs[name]
         status = self.status(job)
-        taken = any(o.lease is not None and o.key == job.key for n, o in self.jobs.items() if n != name and job.key)
+        others = [other for other in self.holders(job.key or "") if other != name]
+        taken = len(others) >= self.limits.get(job.key or "", 1)
         if status == "READY" and not taken:
             (row,) = self.pgwf.call("lease_job", **arguments)
             self.lapse_if_late(name)
@@ -429,6 +432,11 @@ class LeasingMachine(RuleBasedStateMachine):
         shelved, job.shelved, job.streak = job.shelved, False, 0
         if shelved:
             self.place(job)
+
+    @rule(key=st.sampled_from(LIMITABLE), max_active=st.sampled_from([None, 1, 2, 3]))
+    def limit(self, key: str, max_active: int | None) -> None:
+        self.pgwf.call("limit_key", key=key, worker_id="w", max_active=max_active)
+        self.limits[key] = max_active or 1
 
     @rule(seconds=st.sampled_from([0.5, 1, 5, 40]))
     def time_passes(self, seconds: float) -> None:

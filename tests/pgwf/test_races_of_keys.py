@@ -232,3 +232,145 @@ def test_ten_thousand_jobs_on_one_busy_key_are_parked_once_each(pgwf: Leasing) -
     pgwf.complete(lease)
     assert pgwf.rows("select count(*) as count from pgwf.parked") == [{"count": 9_999}]
     assert len(pgwf.get_work(limit=100)) == 1
+
+
+def test_two_claimers_of_the_last_place_get_it_once(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    pgwf.call("limit_key", key="K", worker_id="op", max_active=2)
+    submit_keyed(pgwf, "a", "b", "c", need="a")
+    submit_keyed(pgwf, "d", need="b")
+    pgwf.take("a")
+    first, second = racers
+    first.begin()
+    second.begin()
+
+    assert [row[0] for row in first.call("get_work", **claim("a"))] == ["b"]
+    assert second.call("get_work", **claim("b")) == []
+    first.commit()
+    second.commit()
+
+    assert pgwf.get_work("a", "b", limit=5) == []
+
+
+@pytest.mark.parametrize("limits", [{"max_active": 9, "rate": 0.001, "burst": 1}], ids=["rate"])
+def test_two_claimers_of_the_last_token_get_it_once(
+    pgwf: Leasing, racers: tuple[Racer, Racer], limits: dict[str, Any]
+) -> None:
+    pgwf.call("limit_key", key="K", worker_id="op", **limits)
+    submit_keyed(pgwf, "a", need="a")
+    submit_keyed(pgwf, "b", need="b")
+    first, second = racers
+    first.begin()
+    assert len(first.call("get_work", **claim("a"))) == 1
+
+    assert second.call("get_work", **claim("b")) == []
+    first.rollback()
+    assert len(second.call("get_work", **claim("b"))) == 1
+
+    assert pgwf.get_work("a", limit=5) == []
+
+
+@pytest.mark.parametrize("max_active", [1, 3])
+def test_a_change_of_a_limit_waits_for_a_claim_of_that_key(
+    pgwf: Leasing, racers: tuple[Racer, Racer], max_active: int
+) -> None:
+    pgwf.call("limit_key", key="K", worker_id="op", max_active=2)
+    submit_keyed(pgwf, "a", "b", "c", "d")
+    first, second = racers
+    first.begin()
+    assert len(first.call("get_work", **claim())) == 2
+
+    limiting = second.start_blocked("limit_key", key="K", worker_id="op", max_active=max_active)
+    first.commit()
+    assert isinstance(outcome(limiting), list)
+
+    assert job_ids(pgwf.get_work(limit=5)) == (["c"] if max_active == 3 else [])
+
+
+@pytest.mark.parametrize("max_active", [1, 3])
+def test_a_claim_passes_over_a_key_whose_limit_is_being_changed(
+    pgwf: Leasing, racers: tuple[Racer, Racer], max_active: int
+) -> None:
+    pgwf.call("limit_key", key="K", worker_id="op", max_active=2)
+    submit_keyed(pgwf, "a", "b", "c", "d")
+    pgwf.submit("free")
+    first, second = racers
+    first.begin()
+    first.call("limit_key", key="K", worker_id="op", max_active=max_active)
+
+    assert [row[0] for row in second.call("get_work", **claim())] == ["free"]
+    first.commit()
+
+    assert len(pgwf.get_work(limit=5)) == max_active
+
+
+def test_a_release_waits_for_a_change_of_its_keys_limit_and_fills_the_place(
+    pgwf: Leasing, racers: tuple[Racer, Racer]
+) -> None:
+    pgwf.call("limit_key", key="K", worker_id="op", max_active=2)
+    submit_keyed(pgwf, "a", "b", "c", "d", "e")
+    (lease, _) = pgwf.get_work(limit=2)
+    assert pgwf.get_work(limit=5) == []
+    first, second = racers
+    first.begin()
+    first.call("limit_key", key="K", worker_id="op", max_active=3)
+
+    completing = second.start_blocked("complete_job", **held(lease))
+    first.commit()
+    assert isinstance(outcome(completing), list)
+
+    assert job_ids(pgwf.get_work(limit=5)) == ["c", "d"]
+
+
+def test_a_change_of_a_limit_waits_for_a_release_of_that_key(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    pgwf.call("limit_key", key="K", worker_id="op", max_active=2)
+    submit_keyed(pgwf, "a", "b", "c", "d", "e")
+    (lease, _) = pgwf.get_work(limit=2)
+    assert pgwf.get_work(limit=5) == []
+    first, second = racers
+    first.begin()
+    first.call("complete_job", **held(lease))
+
+    limiting = second.start_blocked("limit_key", key="K", worker_id="op", max_active=1)
+    first.commit()
+    assert isinstance(outcome(limiting), list)
+
+    assert pgwf.get_work(limit=5) == []
+
+
+def test_the_sweep_passes_over_a_key_that_a_claim_is_moving_when_its_token_comes(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
+) -> None:
+    pgwf.call("limit_key", key="K", worker_id="op", max_active=9, rate=1, burst=1)
+    submit_keyed(pgwf, "a", "b")
+    pgwf.take(seconds=600)
+    assert pgwf.get_work(limit=5) == []
+    submit_keyed(pgwf, "c", need="b")
+    first, second = racers
+    first.begin()
+    assert first.call("get_work", **claim("b")) == []
+    clock.advance(seconds=1)
+
+    assert second.call("sweep", worker_id="s") == [(0,)]
+    first.commit()
+    assert pgwf.sweep() == 2
+
+    assert len(pgwf.get_work("python", "b", limit=5)) == 1
+
+
+def test_a_claim_passes_over_a_key_that_a_sweep_brings_up(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
+) -> None:
+    pgwf.call("limit_key", key="K", worker_id="op", max_active=9, rate=1, burst=1)
+    submit_keyed(pgwf, "a", "b")
+    pgwf.take(seconds=600)
+    assert pgwf.get_work(limit=5) == []
+    submit_keyed(pgwf, "c", need="b")
+    clock.advance(seconds=1)
+    first, second = racers
+    first.begin()
+    assert first.call("sweep", worker_id="s") == [(1,)]
+
+    assert second.call("get_work", **claim("python", "b")) == []
+    first.commit()
+
+    assert len(pgwf.get_work("python", "b", limit=5)) == 1

@@ -28,6 +28,7 @@ SESSIONS = 8
 NEEDS = ["a", "b", "c", "limited"]
 APPLICATION = "pgwf stress"
 KEYS = [f"k{i}" for i in range(6)]
+LIMITED_KEYS = KEYS[:3]
 # What a random caller may hear. A deadlock only when there are transactions of several calls, which can break the order
 # of locks; it may then hit any of those in the circle.
 REFUSALS = {"23505", "WF002", "WF003", "WF004", "WF005", "WF006", "WF010", "WF011", "WF012", "55P03"}
@@ -229,7 +230,7 @@ class Caller:
         self.pgwf.call("set_priority", **self.one(), priority=self.chance.randint(1, 4))
 
     def operate(self) -> None:
-        match self.chance.randrange(4):
+        match self.chance.randrange(5):
             case 0:
                 self.pgwf.call("set_crash_concern_threshold", threshold=self.chance.choice([1, 2, 1000]))
             case 1:
@@ -238,6 +239,9 @@ class Caller:
                 self.pgwf.call("limit_need", need="limited", worker_id="w", max_active=self.chance.choice([1, 3, None]))
             case 3:
                 self.pgwf.call(self.chance.choice(["pause_need", "resume_need"]), need="c", worker_id="w")
+            case 4:
+                limits = {"max_active": self.chance.choice([1, 2, 3]), "rate": self.chance.choice([None, 20, 1000])}
+                self.pgwf.call("limit_key", key=self.chance.choice(LIMITED_KEYS), worker_id="w", **limits)
 
 
 def keep_calling(caller: Caller) -> None:
@@ -268,7 +272,9 @@ def watch(dsn: str, until: float, seen: list[Any]) -> None:
         while time.monotonic() < until or looks == 0:
             seen += pgwf.broken()
             seen += pgwf.rows(
-                "select singleton_key from pgwf.lease where singleton_key is not null group by 1 having count(*) > 1"
+                "select singleton_key from pgwf.lease where singleton_key is not null group by 1"
+                " having count(*) > case when singleton_key = any (%s) then 3 else 1 end",
+                [LIMITED_KEYS],
             )
             looks += 1
 
@@ -290,6 +296,8 @@ def drain(pgwf: Leasing) -> None:
     """Complete what can be completed, until only what is expired is left."""
     pgwf.call("resume_need", need="c", worker_id="w")
     pgwf.call("limit_need", need="limited", worker_id="w")
+    for key in LIMITED_KEYS:
+        pgwf.call("limit_key", key=key, worker_id="w")
     pgwf.call("set_crash_concern_threshold", threshold=100_000)
     until = time.monotonic() + 60
     while time.monotonic() < until:

@@ -8,7 +8,7 @@
 --   L4  the graph lock (advisory): only calls that could close a cycle of dependencies
 --   L5  job rows of waiters, FOR NO KEY UPDATE, in n order
 --   L6  singleton keys (advisory), in hash order
---   L7  rows of timer, ready, parked, held; the lock of a need that has a limit
+--   L7  rows of timer, ready, parked, held; the lock of a need that has a limit, the settings of a key
 -- A claim and a sweep wait for nothing: they skip what is locked. A transaction of several calls can break the order;
 -- PostgreSQL then ends one of the two with 40P01, and the caller runs that transaction again.
 --
@@ -18,7 +18,7 @@
 --   WF003  the job is cancelled: it can be completed or archived, nothing else
 --   WF004  no job has that id
 --   WF005  the job is not in a state the call accepts
---   WF006  the job's singleton key is held by another job
+--   WF006  the job's singleton key is held by others
 --   WF010  the job is finished; its id is never used again
 --   WF011  wait_for names a job that does not exist
 --   WF012  wait_for would close a cycle
@@ -52,6 +52,9 @@ begin
   elsif v_installed = 1 then
     -- Version 1 kept its trace in another form, which is not carried over.
     drop table pgwf.trace cascade;
+    -- It knew one lease of a key at a time, and buckets of needs alone; a new bucket is full.
+    alter table pgwf.held drop constraint held_pkey, add constraint held_pkey primary key (singleton_key, n);
+    drop table pgwf.bucket;
   end if;
 end
 $$;

@@ -98,10 +98,11 @@ create table if not exists pgwf.edge (
 
 create index if not exists edge_waiter on pgwf.edge (waiter);
 
--- Keys of leased jobs, and jobs that a claim met while their key was taken.
+-- Keys of leased jobs, and jobs that a claim met while their key had no room.
 create table if not exists pgwf.held (
-  singleton_key text collate "C" primary key,
-  n bigint not null
+  singleton_key text collate "C" not null,
+  n bigint not null,
+  primary key (singleton_key, n)
 );
 
 create table if not exists pgwf.parked (
@@ -126,13 +127,28 @@ create table if not exists pgwf.need_setting (
   constraint rate_has_a_burst check ((rate > 0 and burst >= 1) or (rate is null and burst is null))
 );
 
--- Token buckets of limited needs, append only: the newest row counts, the sweep trims the rest.
+-- Rows only for keys somebody limited; of any other key one job at a time is leased. Written under the key's lock.
+create table if not exists pgwf.key_setting (
+  singleton_key text collate "C" primary key,
+  max_active int,            -- NULL: one
+  rate double precision,     -- starts per second
+  burst double precision,
+  next_token_at timestamptz, -- a token lets parked jobs of the key up then; NULL: none of them waits for one
+  constraint max_active_is_positive check (max_active > 0),
+  constraint rate_has_a_burst check ((rate > 0 and burst >= 1) or (rate is null and burst is null))
+);
+
+create index if not exists key_setting_next_token_at on pgwf.key_setting (next_token_at)
+where next_token_at is not null;
+
+-- Token buckets of needs and keys that have a rate, append only: the newest row counts, the sweep trims the rest.
 create table if not exists pgwf.bucket (
-  need text collate "C" not null,
+  kind text collate "C" not null,  -- 'need' or 'key'
+  name text collate "C" not null,
   gen bigint generated always as identity,
   tokens double precision not null,
   filled_at timestamptz not null,
-  primary key (need, gen)
+  primary key (kind, name, gen)
 );
 
 -- Who wants to be woken on which channel: always (since is null), or in turn with others, from then on. Each listener

@@ -1,6 +1,7 @@
--- Singleton keys. A key is held by the lease of one job. Claims never wait for a key: they try its advisory lock
--- (L6), and park what they cannot lease. Whoever gives a key up, or takes its candidate out of ready, brings up the
--- next.
+-- Singleton keys. A key is held by the leases of its jobs: one at a time, or as many as limit_key says. Claims never
+-- wait for a key: they try its advisory lock (L6), and park what they cannot lease. Whoever gives a key up, or takes a
+-- candidate of it out of ready, brings up the next, so that of each need that has jobs parked on a key as many stand in
+-- ready as the key has places free; while tokens are what it lacks, the sweep brings them up as tokens come.
 
 create or replace function pgwf._key_lock(p_singleton_key text)
 returns bigint
@@ -8,75 +9,150 @@ language sql
 immutable
 as $$ select hashtextextended(p_singleton_key, 94) $$;
 
--- Moves the first parked job per key and need to ready, for keys that nobody holds. The caller holds the keys' locks.
--- Wakes the needs that got a job.
-create or replace function pgwf._bring_up(p_keys text[])
-returns void
+-- How many more leases a key may have: places, negative after its limit was lowered; and of these, as many as there
+-- are tokens for: room. One row.
+create or replace function pgwf._key_room(p_singleton_key text, p_now timestamptz)
+returns table (places int, room int, has_rate boolean)
+language sql
+stable
+as $$
+  select
+    p.places,
+    greatest(0, least(p.places, floor(pgwf._tokens('key', p_singleton_key, s.rate, s.burst, p_now))))::int,
+    s.rate is not null
+  from (values (true)) as one
+  left join pgwf.key_setting as s on s.singleton_key = p_singleton_key
+  cross join lateral (
+    select (coalesce(s.max_active, 1) - count(*))::int as places
+    from pgwf.held as h
+    where h.singleton_key = p_singleton_key
+  ) as p
+$$;
+
+-- Moves the first parked jobs of keys to ready: for each need as many as the key is named in p_keys (once for each
+-- place that became free or candidate that left ready), at most as many as it has room for. The caller holds the keys'
+-- locks. Wakes the needs that got a job. Returns how many it moved.
+create or replace function pgwf._bring_up(p_keys text[], p_now timestamptz)
+returns int
 language plpgsql
 volatile
 as $$
 declare
-  v_key text;
+  v_key record;
   v_need text;
   v_needs text[] := '{}';
-  v_first record;
+  v_rated text[] := '{}';
+  v_count int;
+  v_moved int := 0;
 begin
   perform pg_current_xact_id();
   for v_key in
-    select distinct k.singleton_key
-    from unnest(p_keys) as k(singleton_key)
-    where not exists (select from pgwf.held as h where h.singleton_key = k.singleton_key)
+    select k.singleton_key, least(k.times, r.room) as room, r.has_rate
+    from (select u.singleton_key, count(*) as times from unnest(p_keys) as u(singleton_key) group by 1) as k
+    cross join lateral pgwf._key_room(k.singleton_key, p_now) as r
   loop
-    v_need := null;
-    loop
-      -- One index descent per need that has somebody parked on the key.
-      select p.need, p.priority, p.pos
-      into v_first
-      from pgwf.parked as p
-      where p.singleton_key = v_key
-        and (v_need is null or p.need > v_need)
-      order by p.need, p.priority, p.pos
-      limit 1;
-      exit when not found;
-      v_need := v_first.need;
+    if v_key.has_rate then
+      v_rated := v_rated || v_key.singleton_key;
+    end if;
+    continue when v_key.room = 0;
+    v_need := (select min(p.need) from pgwf.parked as p where p.singleton_key = v_key.singleton_key);
+    while v_need is not null loop
       v_needs := v_needs || v_need;
       with taken as (
         delete from pgwf.parked as p
-        where p.singleton_key = v_key
-          and p.need = v_need
-          and p.priority = v_first.priority
-          and p.pos = v_first.pos
-        returning p.n, p.priority, p.need, p.ready_at, p.expires_at, p.singleton_key
+        where p.ctid = any (array(
+          select f.ctid
+          from pgwf.parked as f
+          where f.singleton_key = v_key.singleton_key
+            and f.need = v_need
+          order by f.priority, f.pos
+          limit v_key.room))
+        returning p.n, p.priority, p.pos, p.need, p.ready_at, p.expires_at, p.singleton_key
       )
       insert into pgwf.ready (pos, n, priority, need, ready_at, expires_at, singleton_key)
       select nextval('pgwf.pos'), t.n, t.priority, t.need, t.ready_at, t.expires_at, t.singleton_key
-      from taken as t;
+      from (select * from taken order by priority, pos) as t;
+      get diagnostics v_count = row_count;
+      v_moved := v_moved + v_count;
+      -- One index descent per need that has somebody parked on the key.
+      v_need := (
+        select min(p.need) from pgwf.parked as p where p.singleton_key = v_key.singleton_key and p.need > v_need);
     end loop;
   end loop;
   if cardinality(v_needs) > 0 then
     perform pgwf._wake_needs(v_needs);
   end if;
+  if cardinality(v_rated) > 0 then
+    perform pgwf._await_tokens(v_rated, p_now);
+  end if;
+  return v_moved;
 end
 $$;
 
--- L6. The leases that held these keys are ended by the caller: the keys are free, and the next job of each comes up.
-create or replace function pgwf._free_keys(p_keys text[])
+-- Brings up as many parked jobs of each need as these keys, each given once, have room for. The caller holds their
+-- locks. Returns how many it moved.
+create or replace function pgwf._fill_up(p_keys text[], p_now timestamptz)
+returns int
+language plpgsql
+volatile
+as $$
+begin
+  return pgwf._bring_up(array(
+    select k.singleton_key
+    from unnest(p_keys) as k(singleton_key)
+    cross join lateral pgwf._key_room(k.singleton_key, p_now) as r
+    -- Once more than there is room for, so that a key without room is looked at as well.
+    cross join lateral (
+      select from pgwf.parked as p where p.singleton_key = k.singleton_key limit r.room::bigint + 1) as p
+  ), p_now);
+end
+$$;
+
+-- Notes of keys with a rate when the next token lets a parked job up, if tokens are what they lack; a time that is
+-- noted stays until the sweep has acted on it. The caller holds the keys' locks.
+create or replace function pgwf._await_tokens(p_keys text[], p_now timestamptz)
 returns void
 language plpgsql
 volatile
 as $$
 begin
-  if p_keys is null or cardinality(p_keys) = 0 then
+  update pgwf.key_setting as s
+  set next_token_at = pgwf._token_at(pgwf._tokens('key', s.singleton_key, s.rate, s.burst, p_now), s.rate, p_now)
+  where s.singleton_key = any (p_keys)
+    and s.rate is not null
+    and s.next_token_at is null
+    and exists (select from pgwf.parked as p where p.singleton_key = s.singleton_key)
+    -- A full bucket gets no more.
+    and exists (
+      select from pgwf._key_room(s.singleton_key, p_now) as r where r.room < r.places and r.room + 1 <= s.burst);
+end
+$$;
+
+-- L6. The leases that held these keys are ended by the caller: their places are free, and the next jobs come up.
+create or replace function pgwf._free_keys(p_held pgwf.held[])
+returns void
+language plpgsql
+volatile
+as $$
+declare
+  v_keys text[];
+begin
+  if p_held is null or cardinality(p_held) = 0 then
     return;
   end if;
+  v_keys := array(select f.singleton_key from unnest(p_held) as f);
   perform pg_advisory_xact_lock(q.lock)
   from (
     select distinct pgwf._key_lock(k.singleton_key) as lock
-    from unnest(p_keys) as k(singleton_key)
+    from unnest(v_keys) as k(singleton_key)
     order by 1
   ) as q;
-  delete from pgwf.held where singleton_key = any (p_keys);
-  perform pgwf._bring_up(p_keys);
+  delete from pgwf.held as h
+  using unnest(p_held) as f
+  where h.singleton_key = f.singleton_key
+    and h.n = f.n
+    and h.singleton_key = any (v_keys);
+  perform pgwf._bring_up(v_keys, pgwf._now());
 end
 $$;
 

@@ -105,7 +105,7 @@ begin
   end if;
   if found then
     if v_job.singleton_key is not null then
-      perform pgwf._bring_up(array[v_job.singleton_key]);
+      perform pgwf._bring_up(array[v_job.singleton_key], pgwf._now());
     end if;
     return 'ready';
   end if;
@@ -123,26 +123,26 @@ end
 $$;
 
 -- Ends leases and wakes who waits for a free slot of a limited need. The caller holds lease and job rows. Returns the
--- singleton keys these leases held, for _free_keys once the call is past L5.
-create or replace function pgwf._drop_leases(p_n bigint[])
-returns text[]
+-- places these leases had in their singleton keys, for _free_keys once the call is past L5.
+create or replace function pgwf._end_leases(p_n bigint[])
+returns pgwf.held[]
 language plpgsql
 volatile
 as $$
 declare
-  v_keys text[];
+  v_held pgwf.held[];
   v_needs text[];
 begin
   with dropped as (
-    delete from pgwf.lease as l where l.n = any (p_n) returning l.singleton_key, l.need, l.capped
+    delete from pgwf.lease as l where l.n = any (p_n) returning l.singleton_key, l.n, l.need, l.capped
   )
   select
-    array_agg(d.singleton_key) filter (where d.singleton_key is not null),
+    array_agg((d.singleton_key, d.n)::pgwf.held) filter (where d.singleton_key is not null),
     array_agg(distinct d.need) filter (where d.capped)
-  into v_keys, v_needs
+  into v_held, v_needs
   from dropped as d;
   perform pgwf._wake_needs(v_needs);
-  return v_keys;
+  return v_held;
 end
 $$;
 

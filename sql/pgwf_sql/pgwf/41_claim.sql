@@ -1,7 +1,8 @@
 -- The claim: from ready to lease. It never waits for anything; what is locked is left for the next claim.
 
--- Of ready rows this transaction has locked, those that may be leased now, and holds their keys. The others leave ready:
--- expired jobs for good, jobs whose key is held to parked. Rows whose key somebody is moving just now stay where they are.
+-- Of ready rows this transaction has locked, those that may be leased now, and holds their keys: of each key as many as
+-- it has room for. The others leave ready: expired jobs for good, jobs whose key has no room to parked. Rows whose key
+-- somebody is moving just now stay where they are.
 create or replace function pgwf._admit(p_rows tid[], p_now timestamptz)
 returns tid[]
 language plpgsql
@@ -10,6 +11,7 @@ as $$
 declare
   KEYS_MAX constant int := 100;  -- Each key is an entry of the shared lock table.
   v_keys text[];
+  v_rated text[];
   v_admitted tid[];
   v_expired tid[];
   v_parked tid[];
@@ -30,24 +32,27 @@ begin
   where k.locked;
 
   -- A new statement, with the keys' locks held: it sees what earlier holders of these locks committed.
-  with candidate as (
+  with mine as materialized (
+    select k.singleton_key, r.room, r.has_rate
+    from unnest(v_keys) as k(singleton_key)
+    cross join lateral pgwf._key_room(k.singleton_key, p_now) as r
+  ), candidate as (
     select
       r.ctid as spot,
-      r.singleton_key is not null as keyed,
       coalesce(r.expires_at <= p_now, false) as expired,
-      exists (
-        select from pgwf.held as h where h.singleton_key = r.singleton_key and h.singleton_key = any (v_keys)) as taken,
-      row_number() over (
-        partition by r.singleton_key, coalesce(r.expires_at <= p_now, false) order by r.priority, r.pos) as place
+      r.singleton_key is null or m.room >= row_number() over (
+        partition by r.singleton_key, coalesce(r.expires_at <= p_now, false) order by r.priority, r.pos) as fits
     from pgwf.ready as r
+    left join mine as m on m.singleton_key = r.singleton_key
     where r.ctid = any (p_rows)
       and (r.singleton_key is null or r.singleton_key = any (v_keys))
   )
   select
-    array_agg(c.spot) filter (where not c.expired and (not c.keyed or (not c.taken and c.place = 1))),
+    array_agg(c.spot) filter (where not c.expired and c.fits),
     array_agg(c.spot) filter (where c.expired),
-    array_agg(c.spot) filter (where not c.expired and c.keyed and (c.taken or c.place > 1))
-  into v_admitted, v_expired, v_parked
+    array_agg(c.spot) filter (where not c.expired and not c.fits),
+    (select array_agg(m.singleton_key) from mine as m where m.has_rate)
+  into v_admitted, v_expired, v_parked, v_rated
   from candidate as c;
 
   if v_parked is not null then
@@ -58,18 +63,24 @@ begin
     insert into pgwf.parked (singleton_key, need, priority, pos, n, ready_at, expires_at)
     select m.singleton_key, m.need, m.priority, m.pos, m.n, m.ready_at, m.expires_at from moved as m;
   end if;
-  if v_expired is not null then
-    with dropped as (
-      delete from pgwf.ready as r where r.ctid = any (v_expired) returning r.singleton_key
-    )
-    select array_agg(d.singleton_key) into v_keys from dropped as d where d.singleton_key is not null;
-    perform pgwf._bring_up(v_keys);
-  end if;
   insert into pgwf.held (singleton_key, n)
   select r.singleton_key, r.n
   from pgwf.ready as r
   where r.ctid = any (v_admitted)
     and r.singleton_key is not null;
+  if v_rated is not null then
+    perform pgwf._spend('key', array(
+      select r.singleton_key from pgwf.ready as r where r.ctid = any (v_admitted) and r.singleton_key = any (v_rated)
+    ), p_now);
+    perform pgwf._await_tokens(v_rated, p_now);
+  end if;
+  if v_expired is not null then
+    with dropped as (
+      delete from pgwf.ready as r where r.ctid = any (v_expired) returning r.singleton_key
+    )
+    select array_agg(d.singleton_key) into v_keys from dropped as d where d.singleton_key is not null;
+    perform pgwf._bring_up(v_keys, p_now);
+  end if;
   return v_admitted;
 end
 $$;
@@ -105,51 +116,12 @@ begin
     least(
       p_limit,
       s.max_active - (select count(*) from pgwf.lease as l where l.need = d.need and l.capped)::int,
-      floor(pgwf._tokens(s, p_now))::int),
+      floor(pgwf._tokens('need', s.need, s.rate, s.burst, p_now)))::int,
     s.max_active is not null
   from unnest(p_needs) as d(need)
   left join pgwf.need_setting as s on s.need = d.need
   where s.need is null
     or (not s.paused and (s.need = any (v_mine) or (s.max_active is null and s.rate is null)));
-end
-$$;
-
--- Tokens in the bucket of a need, NULL when it has no rate. The newest row counts, read backwards in one descent.
-create or replace function pgwf._tokens(p_setting pgwf.need_setting, p_now timestamptz)
-returns double precision
-language sql
-stable
-as $$
-  select case
-    when p_setting.rate is not null then least(
-      p_setting.burst,
-      coalesce((
-        select b.tokens + p_setting.rate * greatest(extract(epoch from p_now - b.filled_at), 0)
-        from pgwf.bucket as b
-        where b.need = p_setting.need
-        order by b.gen desc
-        limit 1
-      ), p_setting.burst))
-  end
-$$;
-
--- Takes a token for each started job out of the buckets of its need, if that has a rate. The caller holds the needs'
--- locks.
-create or replace function pgwf._spend(p_needs text[], p_now timestamptz)
-returns void
-language plpgsql
-volatile
-as $$
-begin
-  insert into pgwf.bucket (need, tokens, filled_at)
-  select
-    s.need,
-    pgwf._tokens(s, p_now) - count(*),
-    greatest(p_now, (select b.filled_at from pgwf.bucket as b where b.need = s.need order by b.gen desc limit 1))
-  from unnest(p_needs) as t(need)
-  join pgwf.need_setting as s on s.need = t.need and s.need = any (p_needs)
-  where s.rate is not null
-  group by s.need;
 end
 $$;
 
@@ -431,7 +403,7 @@ begin
     v_taken_priorities := v_taken_priorities || v_taken.priorities;
     v_taken_pos := v_taken_pos || v_taken.pos;
     if v_limited then
-      perform pgwf._spend(v_taken.needs, p_now);
+      perform pgwf._spend('need', v_taken.needs, p_now);
     end if;
     -- Once all that can be seen was looked at, another turn would walk the same entries in vain.
     exit when cardinality(n) = p_limit or (v_seen_count < v_left and not v_careful);

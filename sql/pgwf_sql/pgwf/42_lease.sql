@@ -69,7 +69,7 @@ end
 $$;
 
 -- Lease this one job, past its turn: for people, who choose what they work on. Its lapse is not counted as a crash.
--- Limits of the need do not apply. p_worker_caps, if given, must offer the job's need.
+-- Limits of the need do not apply, nor does a rate of the key. p_worker_caps, if given, must offer the job's need.
 -- Locks: the job row FOR UPDATE, its key. Errors: 23502, WF001, WF004 unknown, WF005 not READY, WF006 its key is
 -- held, WF010 finished, WF020.
 create or replace function pgwf.lease_job(
@@ -107,7 +107,7 @@ begin
   v_place := pgwf._catch(p_n => v_job.n);
   if v_place = 'lease' then
     perform pgwf._refuse('WF005', format('job %s is not available to lease: it is ACTIVE', p_job_id));
-  elsif exists (select from pgwf.held as h where h.singleton_key = v_job.singleton_key) then
+  elsif (select r.places <= 0 from pgwf._key_room(v_job.singleton_key, v_now) as r) then
     perform pgwf._refuse('WF006', format('job %s: its singleton key %s is held', p_job_id, v_job.singleton_key));
   end if;
   insert into pgwf.held (singleton_key, n) select v_job.singleton_key, v_job.n where v_job.singleton_key is not null;

@@ -16,7 +16,7 @@ language plpgsql
 volatile
 as $$
 declare
-  v_keys text[];
+  v_held pgwf.held[];
 begin
   if pgwf._tracing() then
     insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id, input_data, output_data)
@@ -36,7 +36,7 @@ begin
     join pgwf.job as j on j.n = i.n and j.n = any (p_n)
     left join pgwf.lease as l on l.n = i.n and l.n = any (p_n);
   end if;
-  v_keys := pgwf._drop_leases(p_n);
+  v_held := pgwf._end_leases(p_n);
   update pgwf.job as j
   set
     need = coalesce(p_need, j.need),
@@ -46,7 +46,7 @@ begin
   from unnest(p_n, p_available_at) as i(n, available_at)
   where j.n = i.n
     and j.n = any (p_n);
-  perform pgwf._free_keys(v_keys);
+  perform pgwf._free_keys(v_held);
   perform pgwf._place(p_n, p_now);
 end
 $$;
@@ -75,7 +75,7 @@ declare
   v_items bigint[];
   v_status text[];
   v_ok bigint[];
-  v_keys text[];
+  v_held pgwf.held[];
 begin
   select k.items, k.statuses into v_items, v_status from pgwf._lock_leases(p_job_ids, p_lease_ids, p_busy_ok) as k;
   select array_agg(
@@ -94,9 +94,9 @@ begin
   if v_ok is not null then
     perform pgwf._trace_reschedule(
       v_items, v_status, p_needs, p_singleton_keys, p_available_at, p_wait_ords, p_wait_ids, p_worker_id, p_now);
-    v_keys := pgwf._drop_leases(v_ok);
+    v_held := pgwf._end_leases(v_ok);
     perform pgwf._rewrite(v_items, v_status, p_needs, p_singleton_keys, p_available_at, p_wait_ords, p_wait_ids, p_now);
-    perform pgwf._free_keys(v_keys);
+    perform pgwf._free_keys(v_held);
     perform pgwf._place(v_ok, p_now);
   end if;
   return query

@@ -20,7 +20,7 @@ volatile
 as $$
 #variable_conflict use_column
 declare
-  v_keys text[];
+  v_held pgwf.held[];
   v_needs text[];
 begin
   with dropped as (
@@ -69,9 +69,9 @@ begin
   select
     array_agg(g.n),
     array_agg(g.lease_id),
-    array_agg(g.key) filter (where g.key is not null),
+    array_agg((g.key, g.n)::pgwf.held) filter (where g.key is not null),
     array_agg(g.capped) filter (where g.capped is not null)
-  into n, lease_ids, v_keys, v_needs
+  into n, lease_ids, v_held, v_needs
   from gone as g;
   if n is null then
     return;
@@ -83,8 +83,8 @@ begin
   if p_outcome = 'cancelled' then
     delete from pgwf.edge as e where e.waiter = any (_end.n);
   end if;
-  if v_keys is not null then
-    perform pgwf._free_keys(v_keys);
+  if v_held is not null then
+    perform pgwf._free_keys(v_held);
   end if;
   if v_needs is not null then
     perform pgwf._wake_needs(v_needs);

@@ -39,7 +39,7 @@ volatile
 as $$
 declare
   v_ended bigint[];
-  v_keys text[];
+  v_held pgwf.held[];
   v_needs text[];
 begin
   -- Shelving is decided once, with the threshold as it stands; whoever changes it re-decides after us.
@@ -96,12 +96,12 @@ begin
   )
   select
     array_agg(e.n),
-    array_agg(e.singleton_key) filter (where e.singleton_key is not null),
+    array_agg((e.singleton_key, e.n)::pgwf.held) filter (where e.singleton_key is not null),
     array_agg(distinct e.need) filter (where e.capped)
-  into v_ended, v_keys, v_needs
+  into v_ended, v_held, v_needs
   from ended as e;
 
-  perform pgwf._free_keys(v_keys);
+  perform pgwf._free_keys(v_held);
   perform pgwf._place(v_ended, p_now);
   perform pgwf._wake_needs(v_needs);
   return coalesce(v_ended, '{}');
@@ -157,6 +157,37 @@ begin
   end if;
   perform pgwf._place(v_n, p_now);
   return cardinality(v_n);
+end
+$$;
+
+-- Brings up parked jobs of keys whose next token has come.
+create or replace function pgwf._sweep_keys(p_limit int, p_now timestamptz)
+returns int
+language plpgsql
+volatile
+as $$
+declare
+  v_keys text[];
+begin
+  select array_agg(k.singleton_key)
+  into v_keys
+  from (
+    select d.singleton_key, pg_try_advisory_xact_lock(pgwf._key_lock(d.singleton_key)) as locked
+    from (
+      select s.singleton_key
+      from pgwf.key_setting as s
+      where s.next_token_at <= p_now
+      order by s.next_token_at
+      limit p_limit
+    ) as d
+    offset 0
+  ) as k
+  where k.locked;
+  if v_keys is null then
+    return 0;
+  end if;
+  update pgwf.key_setting set next_token_at = null where singleton_key = any (v_keys) and next_token_at <= p_now;
+  return pgwf._fill_up(v_keys, p_now);
 end
 $$;
 
@@ -237,21 +268,25 @@ begin
   from pgwf.job as j
   where j.n = any (p_n)
     and (j.singleton_key is null or j.singleton_key = any (v_keys));
-  delete from pgwf.ready as r
-  where r.ctid = any (array(
-    select c.ctid
-    from pgwf.job as j
-    cross join lateral (
-      select d.ctid from pgwf.ready as d
-      where d.need = j.need and d.priority = j.priority and d.pos = j.n and d.n = j.n
-      for update skip locked
-    ) as c
-    where j.n = any (v_n)
-  ) || array(
-    select d.ctid from pgwf.ready as d where d.n = any (v_n) and d.pos <> d.n for update skip locked
-  ));
+  with dropped as (
+    delete from pgwf.ready as r
+    where r.ctid = any (array(
+      select c.ctid
+      from pgwf.job as j
+      cross join lateral (
+        select d.ctid from pgwf.ready as d
+        where d.need = j.need and d.priority = j.priority and d.pos = j.n and d.n = j.n
+        for update skip locked
+      ) as c
+      where j.n = any (v_n)
+    ) || array(
+      select d.ctid from pgwf.ready as d where d.n = any (v_n) and d.pos <> d.n for update skip locked
+    ))
+    returning r.singleton_key
+  )
+  select array_agg(d.singleton_key) into v_keys from dropped as d where d.singleton_key is not null;
   delete from pgwf.parked as p where p.n = any (v_n);
-  perform pgwf._bring_up(v_keys);
+  perform pgwf._bring_up(v_keys, p_now);
   -- A claim in flight has the ready row locked, a finished one left a lease, a due timer is not promoted yet; and the
   -- row may have changed before it was locked.
   return array(
@@ -273,7 +308,7 @@ begin
 end
 $$;
 
--- Forgets what nobody reads any more: all but the newest token bucket of each need, workers long silent, and the
+-- Forgets what nobody reads any more: all but the newest token bucket of each need and key, workers long silent, and the
 -- requests of workers that died in their sleep.
 create or replace function pgwf._trim(p_now timestamptz)
 returns void
@@ -282,7 +317,8 @@ volatile
 as $$
 begin
   delete from pgwf.bucket as b
-  where b.gen < (select max(newest.gen) from pgwf.bucket as newest where newest.need = b.need);
+  where b.gen < (
+    select max(newest.gen) from pgwf.bucket as newest where newest.kind = b.kind and newest.name = b.name);
   delete from pgwf.worker as w
   using pgwf.setting as s
   where w.heartbeat_at < p_now - s.worker_grace
@@ -300,8 +336,8 @@ begin
 end
 $$;
 
--- Do what time has made due: end lapsed leases, promote timers, archive cancelled and expired jobs, release who waits
--- for them; at most p_limit jobs of each kind. Returns how many jobs it moved, 0 when another sweep is running.
+-- Do what time has made due: end lapsed leases, promote timers, bring up jobs whose key has a token again, archive
+-- cancelled and expired jobs, release who waits for them; at most p_limit jobs of each kind. Returns how many jobs it moved, 0 when another sweep is running.
 -- Locks: only by try, never waits. Errors: 23502, WF001, WF020. Wakes workers for what became runnable.
 create or replace function pgwf.sweep(p_worker_id text, p_limit int default 500)
 returns int
@@ -324,6 +360,7 @@ begin
   end if;
   v_moved := pgwf._sweep_leases(p_worker_id, p_limit, v_now)
     + pgwf._sweep_timers(p_limit, v_now)
+    + pgwf._sweep_keys(p_limit, v_now)
     + pgwf._archive_cancelled(p_worker_id, p_limit, v_now);
   -- What an expired job releases may be expired itself, and others may wait for it.
   for generation in 1..GENERATIONS_MAX loop
@@ -340,8 +377,8 @@ end
 $$;
 
 -- When a worker with these capabilities should look again although nobody wakes it: the first due timer, the first
--- end of a lease, the next token of a limited need (now, if such a need has work and room). NULL: nothing is in
--- sight. Locks nothing.
+-- end of a lease, the next token of a limited key, the next token of a limited need (now, if such a need has work and
+-- room). NULL: nothing is in sight. Locks nothing.
 create or replace function pgwf.next_wakeup(p_worker_caps text[])
 returns timestamptz
 language plpgsql
@@ -354,13 +391,11 @@ begin
   return least(
     (select min(t.due) from pgwf.timer as t),
     (select min(l.until) from pgwf.lease as l),
+    (select min(k.next_token_at) from pgwf.key_setting as k),
     (
-      select min(
-        case
-          when s.rate is null or pgwf._tokens(s, v_now) >= 1 then v_now
-          else v_now + make_interval(secs => (1 - pgwf._tokens(s, v_now)) / s.rate)
-        end)
+      select min(case when s.rate is null or t.tokens >= 1 then v_now else pgwf._token_at(t.tokens, s.rate, v_now) end)
       from pgwf.need_setting as s
+      cross join lateral pgwf._tokens('need', s.need, s.rate, s.burst, v_now) as t(tokens)
       where s.need = any (p_worker_caps)
         and not s.paused
         and (s.max_active is not null or s.rate is not null)

@@ -90,9 +90,17 @@ as $$
     and not exists (select from pgwf.held as h where h.n = l.n and h.singleton_key = l.singleton_key)
   union all
   select 'who is parked on a key has somebody to wait for', format('%s, need %s', p.singleton_key, p.need)
-  from pgwf.parked as p
-  where not exists (select from pgwf.held as h where h.singleton_key = p.singleton_key)
-    and not exists (select from pgwf.ready as r where r.singleton_key = p.singleton_key and r.need = p.need)
+  from (select distinct q.singleton_key, q.need from pgwf.parked as q) as p
+  left join pgwf.key_setting as s on s.singleton_key = p.singleton_key
+  left join (
+    select h.singleton_key, count(*) as leases from pgwf.held as h group by h.singleton_key
+  ) as h on h.singleton_key = p.singleton_key
+  left join (
+    select r.singleton_key, r.need, count(*) as jobs
+    from pgwf.ready as r where r.singleton_key is not null group by r.singleton_key, r.need
+  ) as r on r.singleton_key = p.singleton_key and r.need = p.need
+  where s.next_token_at is null
+    and coalesce(r.jobs, 0) < least(coalesce(s.max_active, 1) - coalesce(h.leases, 0), floor(s.burst))
   union all
   select 'a live job has its name', j.job_id
   from pgwf.job as j
@@ -135,6 +143,9 @@ as $$
   union all
   select 'a timer is promoted when it is due', format('job %s', t.n)
   from pgwf.timer as t cross join clock where t.due <= clock.now
+  union all
+  select 'a token lets the next jobs of a key up when it comes', s.singleton_key
+  from pgwf.key_setting as s cross join clock where s.next_token_at <= clock.now
   union all
   select 'a cancelled job is archived when nobody holds it', j.job_id
   from pgwf.job as j

@@ -107,8 +107,8 @@ declare
       'pgwf.reschedule_unheld_job', 'pgwf.complete_unheld_job', 'pgwf.set_priority', 'pgwf.archive_cancelled_jobs',
       'pgwf.clear_crash_concern', 'pgwf.set_crash_concern_threshold', 'pgwf.set_trace', 'pgwf.set_notify',
       'pgwf.set_priority_aging', 'pgwf.set_expired_grace', 'pgwf.set_worker_grace',
-      'pgwf.pause_need', 'pgwf.resume_need', 'pgwf.limit_need', 'pgwf.drain_worker', 'pgwf.retain', 'pgwf.check',
-      'pgwf.overdue', 'pgwf_sdk.pause_run', 'pgwf_sdk.resume_run', 'pgwf_sdk.resume_runs', 'pgwf_sdk.retry_runs',
+      'pgwf.pause_need', 'pgwf.resume_need', 'pgwf.limit_need', 'pgwf.limit_key', 'pgwf.drain_worker', 'pgwf.retain',
+      'pgwf.check', 'pgwf.overdue', 'pgwf_sdk.pause_run', 'pgwf_sdk.resume_run', 'pgwf_sdk.resume_runs', 'pgwf_sdk.retry_runs',
       'pgwf_sdk.terminate_run', 'pgwf_sdk.fork_run', 'pgwf_sdk.retain']);
   v_function record;
 begin

@@ -105,7 +105,8 @@ begin
   end if;
   v_next := least(
     (select min(t.due) from pgwf.timer as t where t.due > v_now),
-    (select min(l.until) from pgwf.lease as l where l.until > v_now));
+    (select min(l.until) from pgwf.lease as l where l.until > v_now),
+    (select min(k.next_token_at) from pgwf.key_setting as k where k.next_token_at > v_now));
   if p_until is null or p_until <= v_now then
     return false;
   end if;
