@@ -72,9 +72,11 @@ begin
     where r.parent_key is not null and a.status <> 'continued';
   end if;
 
-  v_wake := coalesce(v_wake, '{}') || pgwf_sdk._end_attachments(p_n, p_statuses, p_payloads, p_encodings, p_now);
+  if exists (select from pgwf_sdk.attachment a where a.target = any (p_n)) or exists (select from pgwf_sdk.attachment a where a.n = any (p_n)) then
+    v_wake := v_wake || pgwf_sdk._end_attachments(p_n, p_statuses, p_payloads, p_encodings, p_now);
+  end if;
   if cardinality(p_children) > 0 then
-    v_wake := v_wake || pgwf_sdk._ask_to_cancel(
+    v_wake := coalesce(v_wake, '{}') || pgwf_sdk._ask_to_cancel(
       array(select r.n from pgwf_sdk.run r where r.n = any (p_children) and r.close is null), p_n, 'the parent run is over', p_now);
     perform pgwf_sdk._terminate(r.n, 'parent', 'the parent run is over', p_now)
     from pgwf_sdk.run r

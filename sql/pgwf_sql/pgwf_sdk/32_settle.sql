@@ -282,18 +282,21 @@ begin
   from unnest(p_n, p_dispositions, p_decides) with ordinality a(n, disposition, decides, ord)
   where a.disposition <> 'keep' or a.decides or a.ord = any (p_asking);
   if cardinality(v_ending) > 0 then
-    select coalesce(array_agg(distinct r.parent) filter (where r.parent is not null), '{}') into parents
+    select coalesce(array_agg(distinct r.parent) filter (where r.parent is not null), '{}')
+      || array(select a.n from pgwf_sdk.attachment a where a.target = any (v_ending))
+    into parents
     from pgwf_sdk.run r where r.n = any (v_ending);
-    parents := parents || pgwf_sdk._attached_to(v_ending);
     children := array(select r.n from pgwf_sdk.run r where r.parent = any (v_ending) and r.finished_at is null);
     seats := pgwf_sdk._open_seats(v_ending);
   end if;
   perform pgwf_sdk._lock_runs(moving || parents || children || array(select t.n from pgwf_sdk._attach_targets(p_n, p_attaches) t));
   if cardinality(v_ending) > 0 then
     -- Some may have attached before the rows were ours; from now on nobody can, as that takes the row of the run that ends.
-    v_late := array(select x.n from unnest(pgwf_sdk._attached_to(v_ending)) x(n) where x.n <> all (parents));
-    perform pgwf_sdk._lock_runs(v_late);
-    parents := parents || v_late;
+    v_late := array(select a.n from pgwf_sdk.attachment a where a.target = any (v_ending) and a.n <> all (parents));
+    if cardinality(v_late) > 0 then
+      perform pgwf_sdk._lock_runs(v_late);
+      parents := parents || v_late;
+    end if;
   end if;
   if cardinality(children) > 0 then
     -- A child may have gone on as another run before its row was ours; from now on none can: it takes its parent's row.
@@ -351,39 +354,36 @@ declare
   v_closing bigint[] := '{}';     -- of tasks that a run closes
   v_continuing int[];             -- items that go on as another run, and these runs
   v_successors bigint[];
-  v_attach record;                -- what becomes of attaches
+  v_attach record;                -- what becomes of attaches, and of the items that ask for them
+  v_attach_states text[];
   v_lease_nos bigint[];
   v_written bigint[];             -- the item's number, or NULL where nothing is written
   v_jobs bigint[];
 begin
-  if v_children_count > 0 or p_tasks <> '[]' then
-    select coalesce(array_agg(s.item order by s.ord), '{}'), coalesce(array_agg(s.n order by s.ord), '{}'),
-      coalesce(array_agg(s.ok order by s.ord), '{}'), array_agg(s.job_id order by s.ord) filter (where not s.ok)
-    into v_new_items, v_new_n, v_new_ok, taken
-    from pgwf_sdk._submit_for(p_worker_id, p_n, p_child_items, p_child_run_ids, p_child_needs, p_tasks, p_now) s;
+  if v_children_count > 0 or p_tasks <> '[]' or 'continue' = any (p_dispositions) then
+    select s.items, s.n, s.ok, s.taken, s.continuing, s.successors into v_new_items, v_new_n, v_new_ok, taken, v_continuing, v_successors
+    from pgwf_sdk._submit_new(p_worker_id, p_n, p_dispositions, p_needs, p_child_items, p_child_run_ids, p_child_needs, p_tasks, p_now) s;
     v_closing := pgwf_sdk._closing_seats(p_n, p_tasks);
     v_closers := array(select a.item from jsonb_to_recordset(p_tasks) a(item int, close text) where a.close is not null);
-  end if;
-
-  if 'continue' = any (p_dispositions) then
-    select coalesce(array_agg(s.item), '{}'), coalesce(array_agg(s.n), '{}') into v_continuing, v_successors
-    from pgwf_sdk._submit_successors(p_worker_id, p_now, p_n, p_dispositions, p_needs) s;
-    v_new_items := v_new_items || v_continuing;
-    v_new_n := v_new_n || v_successors;
-    v_new_ok := v_new_ok || array_fill(true, array[cardinality(v_successors)]);
   end if;
   if p_entry_kinds && '{11,12,15}' then
     v_steering := array(select e.item from unnest(p_entry_items, p_entry_kinds) e(item, kind) where e.kind in (11, 12, 15));
   end if;
   -- Who asks for something takes its run row too: a termination in between would not know of it.
-  v_asking := p_child_items || v_steering || pgwf_sdk._items(p_tasks) || pgwf_sdk._items(p_cancels) || pgwf_sdk._items(p_attaches);
+  v_asking := p_child_items || v_steering;
+  if p_tasks <> '[]' or p_cancels <> '[]' or p_attaches <> '[]' then
+    v_asking := v_asking || pgwf_sdk._items(p_tasks) || pgwf_sdk._items(p_cancels) || pgwf_sdk._items(p_attaches);
+  end if;
 
   if not ('keep' = all (p_dispositions)) or true = any (p_decides) or cardinality(v_asking) > 0 then
     select f.moving, f.parents, f.children, f.cancels, f.seats into v_moving, v_parents, v_children, v_cancels, v_seats
     from pgwf_sdk._lock_families(p_n, p_dispositions, p_decides, v_asking, p_cancels, p_attaches) f;
   end if;
-  v_attach := pgwf_sdk._attach_states(p_n, p_attaches);
-  refused := v_attach.refused;
+  if p_attaches <> '[]' then
+    v_attach := pgwf_sdk._attach_states(p_n, p_attaches);
+    v_attach_states := v_attach.item_states;
+    refused := v_attach.refused;
+  end if;
 
   select array_agg(l.lease_no order by a.ord)
   into v_lease_nos
@@ -404,7 +404,7 @@ begin
 
   -- In a statement of its own: its snapshot is younger than the locks, so heads and inboxes are final for this call.
   statuses := pgwf_sdk._admitted(p_n, v_lease_nos, p_expected_seqs, p_dispositions, p_inbox_seen, p_wake_after, p_decides, v_closers,
-    v_new_items, v_new_ok, p_entry_items, v_attach.item_states);
+    v_new_items, v_new_ok, p_entry_items, v_attach_states);
 
   v_written := p_n;
   if not ('ok' = all (statuses)) then

@@ -60,6 +60,30 @@ begin
 end
 $$;
 
+-- Effect: submits all jobs that a call of advance asks for: children and seats, then the successors of runs that continue.
+-- items has the item of each, ok whether it was taken in, taken the ids of those that were not.
+create or replace function pgwf_sdk._submit_new(
+  p_worker_id text, p_n bigint[], p_dispositions text[], p_needs text[], p_child_items int[], p_child_run_ids text[], p_child_needs text[],
+  p_tasks jsonb, p_now timestamptz,
+  out items int[], out n bigint[], out ok boolean[], out taken text[], out continuing int[], out successors bigint[]
+)
+language plpgsql volatile
+as $$
+begin
+  select coalesce(array_agg(s.item order by s.ord), '{}'), coalesce(array_agg(s.n order by s.ord), '{}'),
+    coalesce(array_agg(s.ok order by s.ord), '{}'), array_agg(s.job_id order by s.ord) filter (where not s.ok)
+  into items, n, ok, taken
+  from pgwf_sdk._submit_for(p_worker_id, p_n, p_child_items, p_child_run_ids, p_child_needs, p_tasks, p_now) s;
+  if 'continue' = any (p_dispositions) then
+    select coalesce(array_agg(s.item), '{}'), coalesce(array_agg(s.n), '{}') into continuing, successors
+    from pgwf_sdk._submit_successors(p_worker_id, p_now, p_n, p_dispositions, p_needs) s;
+    items := items || continuing;
+    n := n || successors;
+    ok := ok || array_fill(true, array[cardinality(successors)]);
+  end if;
+end
+$$;
+
 -- Effect: runs for the children of items that are written; p_children are their jobs, in the order of p_items.
 create or replace function pgwf_sdk._create_children(
   p_n bigint[], p_children bigint[], p_items int[], p_keys text[], p_run_ids text[], p_workflows text[], p_needs text[], p_builds text[],

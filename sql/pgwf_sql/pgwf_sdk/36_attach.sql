@@ -182,18 +182,16 @@ as $$
 declare
   v_wake bigint[];
 begin
-  if exists (select from pgwf_sdk.attachment a where a.target = any (p_n)) then
-    select pgwf_sdk._deliver(
-      array_agg(t.n order by a.ord, t.n, t.key), array_agg(16::smallint), array_agg(t.key order by a.ord, t.n, t.key),
-      array_agg(pgwf_sdk._end_phase(a.status) order by a.ord, t.n, t.key), array_agg(a.payload order by a.ord, t.n, t.key),
-      array_agg(a.encoding order by a.ord, t.n, t.key), p_now)
-    into v_wake
-    from unnest(p_n, p_statuses, p_payloads, p_encodings) with ordinality a(n, status, payload, encoding, ord)
-    join pgwf_sdk.attachment t on t.target = a.n
-    join pgwf_sdk.run r on r.n = t.n and r.finished_at is null
-    having count(*) > 0;
-    delete from pgwf_sdk.attachment a where a.target = any (p_n);
-  end if;
+  select pgwf_sdk._deliver(
+    array_agg(t.n order by a.ord, t.n, t.key), array_agg(16::smallint), array_agg(t.key order by a.ord, t.n, t.key),
+    array_agg(pgwf_sdk._end_phase(a.status) order by a.ord, t.n, t.key), array_agg(a.payload order by a.ord, t.n, t.key),
+    array_agg(a.encoding order by a.ord, t.n, t.key), p_now)
+  into v_wake
+  from unnest(p_n, p_statuses, p_payloads, p_encodings) with ordinality a(n, status, payload, encoding, ord)
+  join pgwf_sdk.attachment t on t.target = a.n
+  join pgwf_sdk.run r on r.n = t.n and r.finished_at is null
+  having count(*) > 0;
+  delete from pgwf_sdk.attachment a where a.target = any (p_n);
   delete from pgwf_sdk.attachment a where a.n = any (p_n);
   return coalesce(v_wake, '{}');
 end
