@@ -12,9 +12,8 @@ def error_of_end(status: str, payload: bytes | None, *, run_id: str) -> Exceptio
     SealedError: the envelope is sealed, and nobody has opened it.
     """
     if status == "terminated":
-        return RunTerminatedError(
-            f"run {run_id} was terminated; `client.retry({run_id!r})` starts it anew", run_id=run_id
-        )
+        said = _failure.message_of(payload) or "terminated"
+        return RunTerminatedError(f"run {run_id} was {said}; `client.retry({run_id!r})` starts it anew", run_id=run_id)
     cause = None if payload is None else _failure.rebuild(payload)
     error: Exception
     if status == "cancelled":

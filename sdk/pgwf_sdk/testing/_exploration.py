@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from pgwf_journal import Phase
+from pgwf_journal import Kind, Phase
 from pgwf_sdk.testing._crashes import Appends, CrashReport, Cut, Side
 from pgwf_sdk.testing._differences import CrashDifferenceError
 from pgwf_sdk.testing._recording import Recording
@@ -69,10 +69,11 @@ def _journals(environment: Environment) -> dict[str, Scopes]:
 
 
 def by_scope(entries: Sequence[Entry]) -> Scopes:
-    """What each scope of a journal did. That something was opened is bookkeeping of waiting, and left out."""
+    """What each scope of a journal did. That a wait was opened or withdrawn is bookkeeping of parking, and left out."""
     scopes: Scopes = defaultdict(list)
     for entry in entries:
-        if entry.phase is not Phase.OPENED:
+        is_withdrawn = entry.phase is Phase.CANCELLED and entry.kind in (Kind.TIMER, Kind.SIGNAL)
+        if entry.phase is not Phase.OPENED and not is_withdrawn:
             scopes[entry.scope].append((entry.call, entry.key, entry.phase.name.lower(), _words(entry)))
     return {scope: sorted(done) for scope, done in scopes.items()}
 

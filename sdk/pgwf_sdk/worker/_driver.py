@@ -54,6 +54,7 @@ from pgwf_sdk.worker._waits import Draft, Waits, draft
 log = logging.getLogger("pgwf_sdk.worker")
 
 _BROKEN_DELAY = timedelta(seconds=5)
+_WAIT_KINDS = (Kind.TIMER, Kind.SIGNAL)
 _NO_NUMBERS: dict[tuple[str, int], int] = {}
 
 
@@ -77,6 +78,7 @@ class Driver:
         self._leaving: Disposition | None = None
         self._leave_note: str | None = None
         self._leave_delay = timedelta(0)
+        self._withdrawn: list[Draft] = []  # Timers and waits for signals that nobody waits for any more.
         self._alarm = Alarm(port, self._pump)
         self._turn: str | None = None  # The step that appends in a transaction of its own, as the item in flight.
         self._wants_inbox = False
@@ -238,6 +240,8 @@ class Driver:
                     self._batch.cancels.append(call.key)
             case Abandon(id=call, is_sent=is_sent):
                 is_unopened = self._batch.forget(call.key)
+                if call.kind in _WAIT_KINDS and (not is_sent or self.waits.is_recorded(call.key)):
+                    self._withdrawn.append(draft(call, Phase.CANCELLED))
                 is_open = self.waits.close(call.key) or not is_sent
                 if is_open and not is_unopened:
                     self._batch.give_up(call)
@@ -373,7 +377,10 @@ class Driver:
         linger = self._port.linger
         if (until is not None and until - now < linger) or (delay is not None and delay < linger):
             return self._item("keep") if self._batch else None
-        for wait in self.waits.silent():  # Their entries cost no commit here, and tell people what the run waits for.
+        # These entries cost no commit here, and tell people what the run waits for, and no longer waits for.
+        self._batch.drafts += self._withdrawn
+        self._withdrawn.clear()
+        for wait in self.waits.silent():
             self._batch.open(self.claim.run_id, wait)
         # Whatever fleet it is with now, a run that waits goes on at home.
         return self._item("park", until=until, delay=delay, need=self._home.need, wake_after=self._engine.wake_after)

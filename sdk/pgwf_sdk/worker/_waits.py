@@ -158,6 +158,11 @@ class Waits:
         self._followed.discard(key)
         return self._waits.pop(key, None) is not None
 
+    def is_recorded(self, key: str) -> bool:
+        """True when the code waits for the call, and its opened entry is in the journal."""
+        wait = self._waits.get(key)
+        return wait is not None and wait.is_recorded
+
     def arrive(self, rows: Iterable[InboxRow]) -> None:
         """More of the inbox has been read."""
         for row in rows:

@@ -3,9 +3,10 @@
 import asyncio
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import psycopg
 from psycopg import AsyncConnection, errors, pq
@@ -50,9 +51,12 @@ class PreparedCall:
     nothing but to be closed.
     """
 
+    _numbers: ClassVar[Iterator[int]] = count(1)
+
     def __init__(self, connection: AsyncConnection[Any], name: str) -> None:
         self.connection = connection
-        self._name = name.encode()
+        # A connection may outlive the call that was prepared on it, and a name is prepared once.
+        self._name = f"{name}_{next(self._numbers)}".encode()
         self._packers: dict[str, Callable[[Any], bytes]] = {}
         self._text = _PLACEHOLDER.sub(self._numbered, query(name)).encode()
         self._formats = [_BINARY] * len(self._packers)

@@ -20,6 +20,7 @@ from pgwf_sdk import (
     DefinitionError,
     RetryPolicy,
     RunFailedError,
+    StepProcessError,
     StepTimeoutError,
     current_step,
     step,
@@ -49,6 +50,16 @@ def where(total: Decimal) -> tuple[int, Decimal]:
 @step(isolate="process", retry=ONCE)
 def decline(card: str) -> None:
     raise CardDeclinedError(card)
+
+
+@step(isolate="process", retry=RetryPolicy(max_attempts=2, initial=timedelta(seconds=1)))
+def doomed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@workflow
+def run_doomed(ctx: Context) -> None:
+    ctx.step(doomed)
 
 
 @step(isolate="process", retry=RetryPolicy(max_attempts=2))
@@ -125,6 +136,16 @@ def test_a_process_that_is_killed_is_a_failed_attempt_which_is_retried(env: Envi
 
     assert len(key) == 36
     assert heard == "True"
+
+
+def test_a_process_that_is_killed_in_the_last_attempt_is_the_error_the_workflow_sees(env: Environment) -> None:
+    with pytest.raises(RunFailedError) as failed:
+        env.run(run_doomed())
+
+    error = failed.value.__cause__
+    assert isinstance(error, StepProcessError)
+    assert (error.step, error.exit_code) == ("doomed", -signal.SIGKILL)
+    assert "the process of attempt 2 was killed by signal 9; what it did is unknown" in str(error)
 
 
 def test_a_step_that_does_not_end_is_killed_when_its_time_is_over(env: Environment, tmp_path: Path) -> None:

@@ -261,10 +261,8 @@ def test_a_cleanup_beyond_its_grace_period_is_terminated(
     assert run.status() == "waiting"
     clock.advance(seconds=2)
 
-    with pytest.raises(RunTerminatedError):
+    with pytest.raises(RunTerminatedError, match=r"terminated by .*: its cleanup .* the grace period was over"):
         run.result(timeout=SOON)
-    payload = "select payload from pgwf_journal.entries where journal_id = 'g' order by seq desc limit 1"
-    assert "when the grace period was over" in str(db.execute(payload).fetchone())
 
 
 class Hotel:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from msgspec import Struct
+from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -140,6 +143,55 @@ def test_the_spans_of_a_run_are_one_tree_without_a_span_twice(dsn: str) -> None:
     (root,) = [span for span in spans if span.parent is None]
     assert root.name == "start pay"
     assert all(span.parent.span_id in ids for span in spans if span.parent)
+
+
+def test_runs_side_by_side_in_one_worker_never_share_a_trace_and_leave_no_context_behind(dsn: str) -> None:
+    kept = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    tracer = provider.get_tracer("shop")
+    both_are_in = threading.Barrier(2)
+    left: list[bool] = []
+
+    @step
+    def plain(run_id: str) -> str:
+        both_are_in.wait(20)
+        with tracer.start_as_current_span(f"plain of {run_id}"):
+            return run_id
+
+    @step
+    async def asynchronous(run_id: str) -> str:
+        await asyncio.sleep(0)
+        with tracer.start_as_current_span(f"asynchronous of {run_id}"):
+            await asyncio.sleep(0)
+            return run_id
+
+    @workflow
+    def program(ctx: Context) -> None:
+        ctx.parallel(lambda ctx: ctx.step(asynchronous, ctx.run_id), lambda ctx: ctx.step(plain, ctx.run_id))
+
+    with Client(dsn, telemetry=Telemetry(tracer_provider=provider)) as client:
+        worker = Worker(client, workflows=[program], poll=timedelta(seconds=1))
+
+        async def work() -> None:
+            await worker.run_async()
+            left.append(trace.get_current_span().get_span_context().is_valid)
+
+        thread = threading.Thread(target=lambda: asyncio.run(work()), daemon=True)
+        thread.start()
+        for run in [client.start(program(), run_id=run_id) for run_id in ("a", "b")]:
+            run.result(SOON)
+        worker.stop()
+        thread.join(30)
+
+    traces: dict[str, set[int]] = {}
+    for span in kept.get_finished_spans():
+        run_id = str((span.attributes or {}).get("pgwf.run.id") or span.name.rpartition(" of ")[2])
+        if span.context is not None:
+            traces.setdefault(run_id, set()).add(span.context.trace_id)
+    assert {run_id: len(found) for run_id, found in traces.items()} == {"a": 1, "b": 1}
+    assert traces["a"] != traces["b"]
+    assert left == [False]
 
 
 def by_name_starting(by_name: dict[str, Any], verb: str) -> str:

@@ -106,6 +106,24 @@ def delivery(ctx: Context) -> int:
     return ctx.wait_signal("delivered", Parcel).weight + ctx.wait_signal("delivered", Parcel).weight
 
 
+def test_a_worker_with_one_place_lets_fifty_runs_sleep_at_once(
+    client: Client, start_worker: StartWorker, clock: Clock, db: Connection[Any]
+) -> None:
+    @workflow
+    def napping(ctx: Context, number: int) -> int:
+        ctx.sleep(timedelta(hours=1))
+        return number
+
+    start_worker(napping, concurrency=1)
+    runs = [client.start(napping(number)) for number in range(50)]
+    asleep = "select count(*) from pgwf_sdk.runs where status = 'waiting' and available_at = %s"
+    wait_until(lambda: db.execute(asleep, [clock.START + timedelta(hours=1)]).fetchone() == (50,), "all sleep")
+
+    clock.advance(hours=1)
+
+    assert [run.result(timeout=SOON) for run in runs] == list(range(50))
+
+
 def test_signals_are_received_in_the_order_they_were_sent_before_or_while_the_run_waits(
     client: Client, start_worker: StartWorker
 ) -> None:
