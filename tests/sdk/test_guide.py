@@ -49,6 +49,7 @@ CASES: dict[str, Any] = {
     "collect": "paid 1200",
     "basket": [],
     "tracked": None,
+    "top_up": Decimal(10),
     "track": "delivered",
     "repeatable": None,
     "changed": "bank-17",
@@ -57,7 +58,12 @@ CASES: dict[str, Any] = {
 }
 
 
-ARGUMENTS: dict[str, tuple[Any, ...]] = {"basket": ("ann",), "after_order": ("17",), "subscription": (Ellipsis, 2)}
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "basket": ("ann",),
+    "after_order": ("17",),
+    "subscription": (Ellipsis, 2),
+    "top_up": ("ann",),
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -19,6 +19,8 @@ from pgwf_sdk._ends import error_of_end
 from pgwf_sdk._errors import (
     ERROR_BY_SQLSTATE,
     AwakeableFailedError,
+    DefinitionError,
+    InvalidArgumentError,
     ResultTimeoutError,
     RunExpiredError,
     RunNotFoundError,
@@ -27,6 +29,7 @@ from pgwf_sdk._errors import (
     UndecodableError,
 )
 from pgwf_sdk._misuse import check_timedelta
+from pgwf_sdk._names import check_id
 from pgwf_sdk._places import input_place
 from pgwf_sdk._sealing import Sealing
 from pgwf_sdk._wording import duration_words, stuck_words
@@ -90,6 +93,7 @@ def start(
     deadline: datetime | None,
     priority: int,
     attributes: Mapping[str, AttributeValue] | None,
+    singleton_key: str | None,
     trace: str | None,
     by: str,
 ) -> Statement[Started]:
@@ -109,10 +113,18 @@ def start(
             "trace": trace,
             "started_by": by,
             "attributes": attributes_json(attributes, used="client.start(attributes=…)"),
+            "singleton_key": _checked_key(singleton_key),
         },
         _read_started,
         is_repeatable=True,
     )
+
+
+def _checked_key(singleton_key: str | None) -> str | None:
+    try:
+        return None if singleton_key is None else check_id(singleton_key, "singleton_key")
+    except DefinitionError as error:
+        raise InvalidArgumentError(str(error)) from None
 
 
 def known_start(start: Statement[Started], sealing: Sealing) -> Statement[Started | None]:

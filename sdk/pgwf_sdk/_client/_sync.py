@@ -75,6 +75,7 @@ class Client:
         deadline: datetime | None = None,
         priority: int = 3,
         attributes: Mapping[str, AttributeValue] | None = None,
+        singleton_key: str | None = None,
         connection: Connection[Any] | None = None,
     ) -> "Run[R]":
         """Start a run of `call` and return its handle; nothing of it runs in this process.
@@ -82,8 +83,10 @@ class Client:
         A `run_id` that is known already gives the handle of that run (`created` is False) if workflow and input are
         the same, RunConflictError if not. Default: a new UUID. `start_at` holds the run back until then, `deadline`
         cancels it; both need a time zone. `priority` goes from 1 (most urgent) to 4. Lists find the run by its
-        `attributes`. With `connection` the run begins to exist when that connection's transaction commits, and not at
-        all if it rolls back.
+        `attributes`. Of runs with one `singleton_key` (1 to 512 bytes without control characters) at most one is with a
+        worker at a time, or as many as an operator says (`pgwf keys limit`); one that waits lets others pass. With
+        `connection` the run begins to exist when that connection's transaction commits, and not at all if it rolls
+        back.
         """
         check_call(call, excess, used="client.start")
         run_id = new_run_id() if run_id is None else run_id
@@ -95,6 +98,7 @@ class Client:
                 deadline=deadline,
                 priority=priority,
                 attributes=attributes,
+                singleton_key=singleton_key,
                 trace=starting.trace,
                 by=self.name,
             )
@@ -167,6 +171,7 @@ class Client:
         deadline: datetime | None = None,
         priority: int = 3,
         attributes: Mapping[str, AttributeValue] | None = None,
+        singleton_key: str | None = None,
         connection: Connection[Any] | None = None,
     ) -> "Run[R]":
         """Start `call` as `run_id` unless it runs already, and send it the signal `name`: both, or neither.
@@ -183,6 +188,7 @@ class Client:
                 deadline=deadline,
                 priority=priority,
                 attributes=attributes,
+                singleton_key=singleton_key,
                 trace=starting.trace,
                 by=self.name,
             )

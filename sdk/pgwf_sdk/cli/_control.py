@@ -32,6 +32,7 @@ IDS_MAX = 10_000
 @click.option("--id", "run_id", help="Id of the run (default: a new one). Starting twice with one id is starting once.")
 @click.option("--need", help="What a worker must offer, if WORKFLOW is given by name and no run of it exists yet.")
 @click.option("--priority", type=click.IntRange(1, 4), default=3, show_default=True, help="1 is most urgent.")
+@click.option("--key", "singleton_key", help="Of runs with one key one is with a worker at a time.")
 @click.option(
     "--attribute",
     "attributes",
@@ -49,6 +50,7 @@ def start(
     run_id: str | None,
     need: str | None,
     priority: int,
+    singleton_key: str | None,
     attributes: tuple[str, ...],
     wait: bool,
     timeout: str | None,
@@ -63,7 +65,9 @@ def start(
     named = _attributes(attributes)
     patience = ops.parse_duration(timeout) if timeout is not None else None
     if ":" in workflow:
-        started_id, is_new = _start_call(workflow, args, kwargs, run_id=run_id, priority=priority, attributes=named)
+        started_id, is_new = _start_call(
+            workflow, args, kwargs, run_id=run_id, priority=priority, attributes=named, singleton_key=singleton_key
+        )
     else:
         from pgwf_sdk._client._identity import new_run_id
 
@@ -77,6 +81,7 @@ def start(
             need=need,
             priority=priority,
             attributes=named,
+            singleton_key=singleton_key,
             by=session().user,
         )
     talk(f"started run {started_id}" if is_new else f"run {started_id} had been started with this input before")
@@ -241,6 +246,7 @@ def _start_call(
     run_id: str | None,
     priority: int,
     attributes: dict[str, str],
+    singleton_key: str | None,
 ) -> tuple[str, bool]:
     """Start a workflow that can be imported here: its arguments are turned into what the function declares."""
     from pgwf_sdk._errors import SerialisationError, UndecodableError
@@ -252,7 +258,9 @@ def _start_call(
         kwargs = {name: _typed(name, value, workflow) for name, value in kwargs.items()}
         typed_args, typed_kwargs = workflow.decode_call(msgspec.json.encode({"args": args, "kwargs": kwargs}))
         call = workflow(*typed_args, **typed_kwargs)
-        run = session().client.start(call, run_id=run_id, priority=priority, attributes=attributes)
+        run = session().client.start(
+            call, run_id=run_id, priority=priority, attributes=attributes, singleton_key=singleton_key
+        )
     except (UndecodableError, SerialisationError, TypeError) as error:
         raise CliError(str(error), ExitCode.INVALID_INPUT) from error
     return run.run_id, run.created

@@ -114,6 +114,8 @@ def _show_timeline(run_id: str, *, fold: bool, ascii_only: bool, width: int | No
         return
     run = found.run
     write_sentence(_headline(run))
+    if run.singleton_key is not None:
+        write_sentence(f"singleton key: {run.singleton_key}")
     if run.attributes:
         write_sentence(f"attributes: {', '.join(f'{name}={value}' for name, value in sorted(run.attributes.items()))}")
     if not run.is_final:

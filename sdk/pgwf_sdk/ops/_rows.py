@@ -47,6 +47,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     attempts: int
     first_leased_at: datetime | None = None
     attributes: dict[str, str | bool | int | float] = {}
+    singleton_key: str | None = None
 
     @property
     def is_final(self) -> bool:

@@ -30,6 +30,7 @@ def start_from_json(
     priority: int = 3,
     start_at: datetime | None = None,
     attributes: Mapping[str, AttributeValue] | None = None,
+    singleton_key: str | None = None,
     by: str,
 ) -> bool:
     """Start a run by the name of its workflow; `payload` is `{"args": […], "kwargs": {…}}`.
@@ -51,6 +52,7 @@ def start_from_json(
         "trace": None,
         "started_by": by,
         "attributes": attributes_json(attributes, used="start"),
+        "singleton_key": singleton_key,
     }
     return write(source, Statement("sdk_start_run", parameters, lambda rows: bool(rows[0]["created"])))
 

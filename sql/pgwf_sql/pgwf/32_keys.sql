@@ -128,6 +128,22 @@ begin
 end
 $$;
 
+-- L6. Locks these keys, in hash order.
+create or replace function pgwf._lock_keys(p_keys text[])
+returns void
+language plpgsql
+volatile
+as $$
+begin
+  perform pg_advisory_xact_lock(q.lock)
+  from (
+    select distinct pgwf._key_lock(k.singleton_key) as lock
+    from unnest(p_keys) as k(singleton_key)
+    order by 1
+  ) as q;
+end
+$$;
+
 -- L6. The leases that held these keys are ended by the caller: their places are free, and the next jobs come up.
 create or replace function pgwf._free_keys(p_held pgwf.held[])
 returns void
@@ -141,12 +157,7 @@ begin
     return;
   end if;
   v_keys := array(select f.singleton_key from unnest(p_held) as f);
-  perform pg_advisory_xact_lock(q.lock)
-  from (
-    select distinct pgwf._key_lock(k.singleton_key) as lock
-    from unnest(v_keys) as k(singleton_key)
-    order by 1
-  ) as q;
+  perform pgwf._lock_keys(v_keys);
   delete from pgwf.held as h
   using unnest(p_held) as f
   where h.singleton_key = f.singleton_key

@@ -138,7 +138,7 @@ end
 $$;
 
 -- Effect: the items, by place, for which a row would have to be waited for; the rows of the others are locked: runs, leases
--- and jobs, of the runs themselves and of the relatives and tasks that go with them.  Waits for nothing.
+-- with their keys, and jobs, of the runs themselves and of the relatives and tasks that go with them.  Waits for nothing.
 create or replace function pgwf_sdk._busy(
   p_n bigint[], p_dispositions text[], p_decides boolean[], p_lapsed boolean[], p_child_items int[], p_tasks jsonb, p_attaches jsonb
 ) returns int[]
@@ -184,6 +184,7 @@ begin
 
   v_runs := array(select r.n from pgwf_sdk.run r where r.n = any (v_rows) order by r.n for no key update skip locked);
   v_leases := array(select l.n from pgwf.lease l where l.n = any (v_rows) order by l.n for no key update skip locked);
+  v_leases := pgwf._try_keys(v_leases);
   v_jobs := array(select j.n from pgwf.job j where j.n = any (v_rows) order by j.n for update skip locked);
   -- What is gone by now is no reason to wait: the call finds out.
   return array(
@@ -357,6 +358,7 @@ declare
   v_attach record;                -- what becomes of attaches, and of the items that ask for them
   v_attach_states text[];
   v_lease_nos bigint[];
+  v_keys text[];                  -- singleton keys of leases that may end
   v_written bigint[];             -- the item's number, or NULL where nothing is written
   v_jobs bigint[];
 begin
@@ -385,21 +387,23 @@ begin
     refused := v_attach.refused;
   end if;
 
-  select array_agg(l.lease_no order by a.ord)
-  into v_lease_nos
+  select array_agg(l.lease_no order by a.ord),
+    array_agg(l.singleton_key) filter (where l.singleton_key is not null and p_dispositions[a.ord] <> 'keep')
+  into v_lease_nos, v_keys
   from unnest(p_n, p_lease_ids) with ordinality a(n, lease_id, ord)
   left join (
-    select l.n, l.lease_id, l.lease_no
-    from pgwf.lease l
+    select l.n, l.lease_id, l.lease_no, l.singleton_key from pgwf.lease l
     where l.n = any (p_n || v_seats || v_closing)
-    order by l.n
-    for no key update
+    order by l.n for no key update
   ) l on l.n = a.n and l.lease_id = a.lease_id;
 
   v_jobs := v_moving || v_parents || v_children || v_cancels || v_seats || v_closing
     || case when true = any (p_lapsed) then array(select a.n from unnest(p_n, p_lapsed) a(n, lapsed) where a.lapsed) end;
   if cardinality(v_jobs) > 0 then
     perform pgwf._lock_jobs(v_jobs, '{}');
+    if v_keys is not null then
+      perform pgwf._lock_keys(v_keys);  -- All at once, in their order: what follows frees them kind by kind.
+    end if;
   end if;
 
   -- In a statement of its own: its snapshot is younger than the locks, so heads and inboxes are final for this call.
@@ -439,8 +443,7 @@ begin
     perform pgwf_sdk._rouse(pgwf_sdk._ask_to_cancel(v_cancels, v_written, 'its parent waits for it no longer', p_now), p_now);
   end if;
   if cardinality(p_consumed_ids) > 0 then
-    delete from pgwf_sdk.inbox i
-    using unnest(p_consumed_items, p_consumed_ids) c(item, id)
+    delete from pgwf_sdk.inbox i using unnest(p_consumed_items, p_consumed_ids) c(item, id)
     where i.n = v_written[c.item] and i.id = c.id;
   end if;
   perform pgwf_sdk._note_attempts(v_written, p_attempts, p_now) where p_attempts <> '[]';
@@ -466,9 +469,7 @@ begin
   if 'continue' = any (p_dispositions) then
     perform pgwf_sdk._continue(array_agg(p_n[s.item]), array_agg(s.n), array_agg(p_needs[s.item]), array_agg(p_notes[s.item]),
       v_seats, p_worker_id, p_now)
-    from unnest(v_continuing, v_successors) s(item, n)
-    where statuses[s.item] = 'ok'
-    having count(*) > 0;
+    from unnest(v_continuing, v_successors) s(item, n) where statuses[s.item] = 'ok' having count(*) > 0;
   end if;
 end
 $$;

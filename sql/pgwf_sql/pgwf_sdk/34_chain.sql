@@ -49,7 +49,7 @@ end
 $$;
 
 -- Effect: the job and the journal of the run after p_n in its chain, under the first of the ids <id>~2, ~3 … that is free,
--- with the priority of p_n.  Locks: the id.  Wake-ups: workers that sleep on the need.
+-- with the priority and the singleton key of p_n.  Locks: the id.  Wake-ups: workers that sleep on the need.
 create or replace function pgwf_sdk._submit_next(p_n bigint, p_need text, p_by text, p_now timestamptz) returns bigint
 language plpgsql volatile
 as $$
@@ -58,11 +58,12 @@ declare
   v_base text;
   v_turn int;
   v_priority smallint;
+  v_key text;
   v_next bigint;
   v_status text;
 begin
-  select r.run_id, coalesce(j.priority, a.priority, 3::smallint)
-  into v_id, v_priority
+  select r.run_id, coalesce(j.priority, a.priority, 3::smallint), coalesce(j.singleton_key, a.singleton_key)
+  into v_id, v_priority, v_key
   from pgwf_sdk.run r
   left join pgwf.job j on j.n = r.n
   left join pgwf.archive a on a.n = r.n
@@ -77,7 +78,7 @@ begin
     continue when exists (select from pgwf.name m where m.job_id = v_base || '~' || v_turn)
       or exists (select from pgwf_journal.journal j where j.journal_id = v_base || '~' || v_turn);
     select s.n, s.status into v_next, v_status
-    from pgwf._submit(array[v_base || '~' || v_turn], array[p_need], array[v_priority], array[null::text], array[null::timestamptz],
+    from pgwf._submit(array[v_base || '~' || v_turn], array[p_need], array[v_priority], array[v_key], array[null::timestamptz],
       array[null::timestamptz], coalesce(p_by, 'unknown'), p_now) s;
     if v_status = 'invalid' then
       raise exception using

@@ -22,12 +22,13 @@ $$;
 -- Effect: starts a run: job, journal with its first entry, run row, in the caller's transaction.  Starting a known id with
 -- the same workflow and input changes nothing and answers created = false, whether that run still goes on or is over.
 -- p_input is what the SDK writes: {"args": […], "kwargs": {…}} as bytes; p_trace is a W3C traceparent; p_attributes is an
--- object of what lists can find the run by, and counts only when the run is created.
+-- object of what lists can find the run by, and p_singleton_key lets one run of that key be worked on at a time, or as
+-- many as pgwf.limit_key says; both count only when the run is created.
 -- Locks: the id.  Errors: WS001, WS004.  Wake-ups: workers that sleep on the need.
 create or replace function pgwf_sdk.start_run(
   p_run_id text, p_workflow text, p_need text, p_input bytea, p_encoding int, p_priority int default 3,
   p_start_at timestamptz default null, p_deadline timestamptz default null, p_build text default null,
-  p_trace text default null, p_started_by text default null, p_attributes jsonb default null
+  p_trace text default null, p_started_by text default null, p_attributes jsonb default null, p_singleton_key text default null
 ) returns table (n bigint, run_id text, created boolean)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -51,6 +52,8 @@ begin
     when p_input is null then 'input is NULL, expected {"args": […], "kwargs": {…}} as bytes'
     when p_encoding is null or p_encoding not in (1, 2, 3) then
       format('encoding is %s, expected 1 (JSON), 2 (tagged JSON) or 3 (sealed)', coalesce(p_encoding::text, 'NULL'))
+    when octet_length(p_singleton_key) not between 1 and 512 or p_singleton_key ~ '[\x01-\x1f\x7f]' then
+      format('singleton key is %L, expected 1 to 512 bytes without control characters', left(p_singleton_key, 80))
     when p_attributes is not null then pgwf_sdk._attributes_flaw(p_attributes)
   end;
   if v_flaw is not null then
@@ -58,7 +61,7 @@ begin
   end if;
 
   select s.n, s.status into v_n, v_status
-  from pgwf._submit(array[p_run_id], array[p_need], array[p_priority::smallint], array[null::text],
+  from pgwf._submit(array[p_run_id], array[p_need], array[p_priority::smallint], array[p_singleton_key],
     array[p_start_at], array[null::timestamptz], coalesce(p_started_by, 'client'), v_now) s;
 
   if v_status = 'ok' then
@@ -122,14 +125,16 @@ $$;
 -- p_run_id NULL: a random id.  Returns the run id.  Errors: WS001, WS004.
 create or replace function pgwf_sdk.start(
   p_workflow text, p_arguments jsonb default '{}', p_run_id text default null, p_need text default null, p_priority int default 3,
-  p_start_at timestamptz default null, p_deadline timestamptz default null, p_attributes jsonb default null
+  p_start_at timestamptz default null, p_deadline timestamptz default null, p_attributes jsonb default null,
+  p_singleton_key text default null
 ) returns text
 language sql volatile
 set search_path = pg_catalog, pg_temp
 as $$
   select s.run_id
   from pgwf_sdk.start_run(coalesce(p_run_id, gen_random_uuid()::text), p_workflow, coalesce(p_need, p_workflow),
-    pgwf_sdk._input(p_workflow, p_arguments), 1, p_priority, p_start_at, p_deadline, p_attributes => p_attributes) s
+    pgwf_sdk._input(p_workflow, p_arguments), 1, p_priority, p_start_at, p_deadline, p_attributes => p_attributes,
+    p_singleton_key => p_singleton_key) s
 $$;
 
 -- Effect: where a run stands, and its result when it is over: the value of a completed run, the error envelope of a

@@ -82,7 +82,8 @@ $$;
 create or replace function pgwf_sdk.signal_with_start_run(
   p_run_id text, p_workflow text, p_need text, p_input bytea, p_encoding int, p_signal text, p_payload bytea, p_payload_encoding int,
   p_dedup_id text default null, p_priority int default 3, p_start_at timestamptz default null, p_deadline timestamptz default null,
-  p_build text default null, p_trace text default null, p_started_by text default null, p_attributes jsonb default null
+  p_build text default null, p_trace text default null, p_started_by text default null, p_attributes jsonb default null,
+  p_singleton_key text default null
 ) returns table (n bigint, run_id text, created boolean, sent boolean)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -90,7 +91,7 @@ as $$
 begin
   select s.n, s.run_id, s.created into n, run_id, created
   from pgwf_sdk.start_run(p_run_id, p_workflow, p_need, p_input, p_encoding, p_priority, p_start_at, p_deadline, p_build, p_trace,
-    p_started_by, p_attributes) s;
+    p_started_by, p_attributes, p_singleton_key) s;
   sent := pgwf_sdk.signal_run(p_run_id, p_signal, p_payload, p_payload_encoding, p_dedup_id);
   return next;
 end
@@ -100,14 +101,15 @@ $$;
 -- Errors: WS001, WS003, WS004.
 create or replace function pgwf_sdk.signal_with_start(
   p_workflow text, p_run_id text, p_signal text, p_payload jsonb default 'null', p_arguments jsonb default '{}',
-  p_need text default null, p_dedup_id text default null, p_attributes jsonb default null
+  p_need text default null, p_dedup_id text default null, p_attributes jsonb default null, p_singleton_key text default null
 ) returns boolean
 language sql volatile
 set search_path = pg_catalog, pg_temp
 as $$
   select s.created
   from pgwf_sdk.signal_with_start_run(p_run_id, p_workflow, coalesce(p_need, p_workflow), pgwf_sdk._input(p_workflow, p_arguments), 1,
-    p_signal, convert_to(p_payload::text, 'UTF8'), 1, p_dedup_id, p_attributes => p_attributes) s
+    p_signal, convert_to(p_payload::text, 'UTF8'), 1, p_dedup_id, p_attributes => p_attributes,
+    p_singleton_key => p_singleton_key) s
 $$;
 
 -- Effect: asks a run to cancel. The run's code sees it at its next point of waiting and may clean up before it ends; it

@@ -61,7 +61,8 @@ end
 $$;
 
 -- Effect: terminates runs whose cleanup after a cancel request has taken longer than its grace period; how many.
--- Locks: as terminate_run, one run after the other; runs that somebody else has locked are left for the next time.
+-- Locks: as terminate_run, one run after the other; runs that somebody else has locked, or whose key, are left for the
+-- next time.
 -- Errors: none of its own.  Wake-ups: parents and children.
 create or replace function pgwf_sdk.end_overdue(p_worker_id text, p_limit int default 100) returns int
 language plpgsql volatile
@@ -82,6 +83,9 @@ begin
       select from pgwf_sdk.run r where r.n = v_run.parent for no key update skip locked);
     continue when not exists (
       select from pgwf_sdk.run r where r.n = v_run.n and r.grace_until is not null for no key update skip locked);
+    continue when exists (
+      select from pgwf.job j
+      where j.n = v_run.n and not pg_try_advisory_xact_lock(pgwf._key_lock(j.singleton_key)));
     perform pgwf_sdk._terminate(v_run.n, p_worker_id, format('its cleanup was not done by %s, when the grace period was over', v_run.grace_until),
       pgwf_sdk._now());
     v_count := v_count + 1;

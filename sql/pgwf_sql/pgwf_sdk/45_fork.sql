@@ -77,7 +77,7 @@ $$;
 
 -- Effect: a new run of the workflow and input of another one, whatever that is doing, which takes over its journal before
 -- an entry, without calls that were not finished by then, and goes on from there.  The source is left as it is, and the new
--- run has no parent.  p_new_run_id NULL: <id>~fork1, ~fork2 …  Forking with an id that the same fork made before gives that
+-- run has no parent, but the source's priority and singleton key.  p_new_run_id NULL: <id>~fork1, ~fork2 …  Forking with an id that the same fork made before gives that
 -- run, created = false.  A child of the source stays the source's; its result, if it is taken over, is the new run's too.
 -- Locks: the source's run row in share mode, so that it is not removed meanwhile; the new id.
 -- Errors: WS001, WS002, WS004, WS006.  Wake-ups: workers that sleep on the run's home need.
@@ -108,7 +108,8 @@ begin
     left join pgwf.job j on j.n = r.n
     left join pgwf.archive a on a.n = r.n and j.n is null
     cross join lateral pgwf_sdk.start_run(coalesce(p_new_run_id, p_run_id || '~fork' || v_turn), r.workflow, r.need, i.payload, i.encoding,
-      coalesce(j.priority, a.priority, 3), null, r.deadline, r.build, r.trace, p_by) s
+      coalesce(j.priority, a.priority, 3), null, r.deadline, r.build, r.trace, p_by,
+      p_singleton_key => coalesce(j.singleton_key, a.singleton_key)) s
     where r.n = v_n;
     exit when v_new.created or p_new_run_id is not null;
   end loop;

@@ -37,7 +37,8 @@ select
   r.started_by,
   (select f.run_id from pgwf_sdk.run f where f.n = r.fork_of) as fork_of_run_id,
   r.fork_before,
-  coalesce((select jsonb_object_agg(x.name, x.value) from pgwf_sdk.attribute x where x.n = r.n), '{}') as attributes
+  coalesce((select jsonb_object_agg(x.name, x.value) from pgwf_sdk.attribute x where x.n = r.n), '{}') as attributes,
+  coalesce(j.singleton_key, a.singleton_key) as singleton_key
 from pgwf_sdk.run r
 cross join pgwf_sdk._now() clock(now)
 cross join pgwf.setting s

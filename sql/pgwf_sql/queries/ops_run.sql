@@ -21,7 +21,8 @@ select
   r.lapses,
   r.streak,
   r.attempts,
-  r.attributes
+  r.attributes,
+  r.singleton_key
 from pgwf_sdk.run b
 cross join lateral (select v.* from pgwf_sdk.runs v where v.n = b.n offset 0) r
 where b.n = (

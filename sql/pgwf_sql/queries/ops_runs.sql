@@ -24,7 +24,8 @@ select
   r.lapses,
   r.streak,
   r.attempts,
-  r.attributes
+  r.attributes,
+  r.singleton_key
 from (
   select c.n, c.parent_key
   from (

@@ -11,4 +11,5 @@ from pgwf_sdk.start_run(
   p_build => %(build)s,
   p_trace => %(trace)s,
   p_started_by => %(started_by)s,
-  p_attributes => %(attributes)s::jsonb)
+  p_attributes => %(attributes)s::jsonb,
+  p_singleton_key => %(singleton_key)s)

@@ -168,6 +168,7 @@ def start(
     trace: str | None = None,
     started_by: str | None = None,
     attributes: dict[str, Any] | None = None,
+    singleton_key: str | None = None,
 ) -> tuple[int, str, bool]:
     """Start a run: its number, its id, whether it is new."""
     row = conn.execute(
@@ -185,6 +186,7 @@ def start(
             "trace": trace,
             "started_by": started_by,
             "attributes": None if attributes is None else json.dumps(attributes),
+            "singleton_key": singleton_key,
         },
     ).fetchone()
     assert row is not None
