@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
@@ -13,6 +16,7 @@ from tests.pgwf.leasing import Leasing, job_ids, refused
 if TYPE_CHECKING:
     from tests.support import Clock
 
+REFERENCE = Path(__file__).parents[2] / "docs" / "sql-reference.md"
 LOST = "00000000-0000-4000-8000-000000000000"
 
 
@@ -150,6 +154,23 @@ def test_complete_jobs_completes_the_good_ones_and_answers_for_the_others(pgwf: 
 
     assert statuses(rows) == ["ok", "lease_lost", "ok", "duplicate", "invalid"]
     assert [pgwf.status(x) for x in ("a", "b", "lost", "waiter")] == ["completed", "completed", "ACTIVE", "READY"]
+
+
+def test_the_statement_of_the_reference_completes_a_batch_and_takes_the_next(pgwf: Leasing) -> None:
+    (statement,) = re.findall(r"```sql complete and claim\n(.*?)```", REFERENCE.read_text(encoding="utf-8"), re.DOTALL)
+    held = leased(pgwf, "a", "b")
+    lost = {**held["b"], "lease_id": LOST}
+    for job_id in ("c", "d"):
+        pgwf.submit(job_id)
+    given = pairs(held["a"], lost)
+
+    with psycopg.RawCursor(pgwf.conn) as cursor:
+        rows = cursor.execute(statement, ["worker", given["job_ids"], given["lease_ids"], ["python"]]).fetchall()
+        empty = cursor.execute(statement, ["worker", [], [], ["python"]]).fetchall()
+
+    assert [row[:2] for row in rows] == [(1, "c"), (1, "d")]
+    assert empty == [(0, None, None)]
+    assert (pgwf.status("a"), pgwf.status("b")) == ("completed", "ACTIVE")
 
 
 def test_reschedule_jobs_moves_the_good_ones_and_leaves_the_others_leased(pgwf: Leasing, clock: Clock) -> None:

@@ -50,7 +50,7 @@ class StepMock(Generic[R]):
         self.calls: list[MockCall] = []
         self._line = line or ("<unknown>", 0)
         self._answer = answer
-        self._given: dict[tuple[str, str, int], R | BaseException] = {}
+        self._places: dict[tuple[str, str, int], int] = {}
         self._lock = Lock()
 
     @property
@@ -62,7 +62,7 @@ class StepMock(Generic[R]):
         """Forget all calls, and begin with the first outcome again."""
         with self._lock:
             self.calls.clear()
-            self._given.clear()
+            self._places.clear()
 
     def warn_if_unused(self, executed: Sequence[str]) -> None:
         """UnusedMockWarning, where the mock was made: nothing called it. `executed` names the steps that were."""
@@ -79,7 +79,14 @@ class StepMock(Generic[R]):
         )
 
     def stand_in(self, step: Step[..., Any], run_id: str, key: str, attempt: int) -> Step[..., Any]:
-        """The step with this mock as its function; one that would take a connection takes none."""
+        """The step with this mock as its function; one that would take a connection takes none.
+
+        Its place among the outcomes is given now, where attempts begin in order: on their threads they race. An attempt
+        that is made again, because its worker died, keeps its place.
+        """
+        with self._lock:
+            if callable(self._answer) or len(self._places) < len(self._answer):
+                self._places.setdefault((run_id, key, attempt), len(self._places))
 
         @wraps(step.fn)
         def answer(*args: Any, **kwargs: Any) -> R:
@@ -107,18 +114,15 @@ class StepMock(Generic[R]):
         return outcome
 
     def _outcome(self, call: MockCall, outcomes: Sequence[R | BaseException]) -> R | BaseException:
-        """The next outcome; an attempt that is made again, because its worker died, gets what it got before."""
         with self._lock:
             self.calls.append(call)
-            place = (call.run_id, call.key, call.attempt)
-            if place not in self._given:
-                if len(self._given) == len(outcomes):
-                    raise AssertionError(
-                        f"mock of step {self.name!r}: {call.run_id}{call.key} is call {len(outcomes) + 1},"
-                        f" but given: {count_words(len(outcomes), 'outcome')}; give one for each call and each retry"
-                    )
-                self._given[place] = outcomes[len(self._given)]
-            return self._given[place]
+            place = self._places.get((call.run_id, call.key, call.attempt))
+        if place is None:
+            raise AssertionError(
+                f"mock of step {self.name!r}: {call.run_id}{call.key} is call {len(outcomes) + 1},"
+                f" but given: {count_words(len(outcomes), 'outcome')}; give one for each call and each retry"
+            )
+        return outcomes[place]
 
 
 def _is_fitting(value: object, step: Step[..., Any]) -> bool:
