@@ -52,19 +52,7 @@ def load_module(name: str) -> ModuleType:
     folder = os.getcwd()
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
-            raise CliError(
-                f"module {name!r} cannot be imported: it needs {error.name!r}, which is not installed here",
-                ExitCode.INVALID_INPUT,
-            ) from error
-        raise CliError(
-            f"no module {name!r}: looked in {folder} and in the environment of {sys.executable}; "
-            "expected package.module or path/to/file.py",
-            ExitCode.INVALID_INPUT,
-        ) from error
+    return _imported(name)
 
 
 def _load_file(path: str) -> ModuleType:
@@ -75,7 +63,28 @@ def _load_file(path: str) -> ModuleType:
     folder, file = os.path.split(absolute)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    return importlib.import_module(file.removesuffix(".py"))
+    return _imported(file.removesuffix(".py"))
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise CliError(
+                f"no module {name!r}: looked in {sys.path[0]} and in the environment of {sys.executable}; "
+                "expected package.module or path/to/file.py",
+                ExitCode.INVALID_INPUT,
+            ) from error
+        said = f"it needs {error.name!r}, which is not installed here"
+        raise CliError(f"module {name!r} cannot be imported: {said}", ExitCode.INVALID_INPUT) from error
+    except Exception as error:
+        from pgwf_sdk.replay._places import line_of_error
+
+        line = None if isinstance(error, SyntaxError) else line_of_error(error)
+        at = "" if line is None else f", at {line[0]}:{line[1]}"
+        said = f"{type(error).__name__}: {error}{at}"
+        raise CliError(f"module {name!r} cannot be imported: {said}", ExitCode.INVALID_INPUT) from error
 
 
 def _only_workflows(values: "Iterable[Any]") -> "list[Workflow[..., Any]]":
