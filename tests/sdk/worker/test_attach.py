@@ -24,6 +24,7 @@ from pgwf_sdk import (
     step,
     workflow,
 )
+from pgwf_sdk.ops import RowState
 from tests.support import wait_until
 
 if TYPE_CHECKING:
@@ -259,6 +260,8 @@ def test_a_waiting_run_says_what_it_waits_for(client: Client, start_worker: Star
 
     assert "It waits for run 'target' to be over, since" in words
     assert "`pgwf why target`" in words
+    (row,) = (row for row in ops.timeline(client, "watcher").rows if row.kind == "attach")
+    assert (row.label, row.state) == ("other run order", RowState.OPEN)
 
 
 def test_a_run_that_was_forgotten_after_its_end_is_no_trouble_for_who_was_attached(

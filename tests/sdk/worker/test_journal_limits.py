@@ -31,21 +31,23 @@ def blob(size: int) -> str:
 
 
 def counting(form: str, *, until: int | None) -> Any:
+    step_of = count.options(durability="deferred") if "deferred" in form else count
+
     @workflow(name="counting")
     def endless(ctx: Context) -> int:
         x = 0
         while until is None or x < until:
-            x = ctx.step(count, x)
+            x = ctx.step(step_of, x)
         return x
 
     @workflow(name="counting")
     async def async_endless(ctx: AsyncContext) -> int:
         x = 0
         while until is None or x < until:
-            x = await ctx.step(count, x)
+            x = await ctx.step(step_of, x)
         return x
 
-    return endless if form == "sync" else async_endless
+    return async_endless if form.startswith("async") else endless
 
 
 def entry_count(db: Connection[Any]) -> int:
@@ -54,7 +56,7 @@ def entry_count(db: Connection[Any]) -> int:
     return int(row[0])
 
 
-@pytest.mark.parametrize("form", ["sync", "async"])
+@pytest.mark.parametrize("form", ["sync", "async", "deferred", "async deferred"])
 def test_a_run_is_blocked_at_the_limit_and_ends_once_its_code_does(
     client: Client, start_worker: StartWorker, db: Connection[Any], form: str, caplog: pytest.LogCaptureFixture
 ) -> None:
