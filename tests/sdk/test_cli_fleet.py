@@ -17,7 +17,7 @@ import pytest
 
 from pgwf_sdk import Client, Context, ops, step, workflow
 from tests.sdk.cli_shop import stuck
-from tests.sdk.sql.hand import start
+from tests.sdk.sql.hand import Hand, start
 from tests.sdk.test_cli_commands import Pgwf, pgwf
 from tests.sdk.worker.conftest import StartWorker, client, start_worker
 from tests.support import wait_until
@@ -187,6 +187,32 @@ def test_a_run_that_waits_for_a_limit_says_so(pgwf: Pgwf, db: Conn) -> None:
     pgwf("needs", "limit", "gpu", "--active", "0")
 
     assert "it is limited to 0 at once, and 0 are with workers" in pgwf("why", "order-1").out
+
+
+def test_keys_are_limited_and_shown_so(pgwf: Pgwf, db: Conn) -> None:
+    hand = Hand(db, "w-1", ["python"])
+    db.execute("select pgwf.worker_heartbeat('w-1', '{python}')")
+    assert pgwf("keys").err == "no key is held, waited for or limited\n"
+    for run_id in ("order-1", "order-2", "order-3"):
+        start(db, run_id, singleton_key="ann")
+    assert len(hand.claim(9)) == 1
+
+    shown = pgwf("keys", "-o", "json").json
+    assert [(row["singleton_key"], row["running"], row["waiting"], row["max_active"]) for row in shown] == [
+        ("ann", 1, 2, None)
+    ]
+    said = pgwf("why", "order-2").out
+    assert "of runs with its singleton key 'ann' 1 may be with a worker at a time, and 1 other with it is" in said
+    assert "singleton key: ann" in pgwf("show", "order-2").out
+
+    assert pgwf("keys", "limit", "ann", "--active", "3", "--rate", "0.001", "--burst", "1").err == (
+        "ann: 3 at once, 0.001/s, from the next run on\n"
+    )
+    assert len(hand.claim(9)) == 1
+    assert "3 at once, 0.001/s" in pgwf("keys").out
+    assert "start at a limited rate: the next one may in" in pgwf("why", "order-3").out
+    assert pgwf("keys", "limit", "ann", "--none").err == "ann: one at a time\n"
+    assert pgwf("keys", "limit", "ann", "--active", "0").code == 2
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ _COMMANDS = MappingProxyType(
         "migrate": ("Install or upgrade the schema.", "_migrate"),
         "worker": ("Run workers, see which there are, drain them.", "_worker"),
         "needs": ("What is asked for and offered; pause it, limit it.", "_needs"),
+        "keys": ("Singleton keys that are held or waited for; limit one.", "_keys"),
         "start": ("Start a run.", "_control"),
         "list": ("List runs, newest first.", "_runs"),
         "show": ("Show a run: its timeline, its journal, or why it is not running.", "_runs"),

@@ -1,11 +1,12 @@
 """What is asked for and offered, and holding some of it back: `pgwf needs` and its commands."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import MappingProxyType
 
 import click
 
 from pgwf_sdk import ops
+from pgwf_sdk.cli._limits import limit_options, limit_words, set_limits
 from pgwf_sdk.cli._output import talk, write_rows
 from pgwf_sdk.cli._session import dsn_option, output_options, session
 from pgwf_sdk.cli._text import when
@@ -40,22 +41,20 @@ def needs(context: click.Context) -> None:
 
 @needs.command("limit")
 @click.argument("need")
-@click.option("--active", "max_active", type=click.IntRange(0), help="Runs that are with workers for it at once.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Runs handed out for it, per second.")
-@click.option(
-    "--burst", type=click.FloatRange(1), help="Runs handed out at once after a quiet time (default: the rate)."
-)
-@click.option("--none", "is_lifted", is_flag=True, help="No limit any more.")
-@dsn_option
+@limit_options(active_min=0)
 def limit(need: str, max_active: int | None, rate: float | None, burst: float | None, is_lifted: bool) -> None:
     """Bound how much of NEED all workers together do, instead of the bounds it had."""
-    if (max_active is None and rate is None) != is_lifted:
-        raise click.UsageError("give --active, --rate or both; or --none to lift the limits")
-    if burst is not None and rate is None:
-        raise click.UsageError("--burst goes with --rate")
-    ops.limit_need(session().client, need, max_active=max_active, rate=rate, burst=burst, by=session().user)
-    bounds = _bounds(max_active, rate)
-    talk(f"{need}: {bounds}, from the next run on" if bounds else f"{need}: no limit")
+    set_limits(
+        need,
+        lambda max_active, rate, burst: ops.limit_need(
+            session().client, need, max_active=max_active, rate=rate, burst=burst, by=session().user
+        ),
+        max_active=max_active,
+        rate=rate,
+        burst=burst,
+        is_lifted=is_lifted,
+        unlimited="no limit",
+    )
 
 
 def _each(act: Callable[[str], None], said: str) -> Callable[[tuple[str, ...]], None]:
@@ -87,15 +86,7 @@ _need_command(
 
 
 def _limits(row: ops.NeedSummary) -> str:
-    return "paused" if row.is_paused else _bounds(row.max_active, row.rate)
-
-
-def _bounds(max_active: int | None, rate: float | None) -> str:
-    bounds: Sequence[str] = [
-        *([] if max_active is None else [f"{max_active} at once"]),
-        *([] if rate is None else [f"{rate:g}/s"]),
-    ]
-    return ", ".join(bounds)
+    return "paused" if row.is_paused else limit_words(row.max_active, row.rate)
 
 
 COMMANDS = MappingProxyType({"needs": needs})

@@ -9,7 +9,7 @@ from pgwf_sdk._wording import count_words, duration_words, short_duration_words,
 from pgwf_sdk.ops._decisions import DecisionError, DecisionForm, Field, Variant
 from pgwf_sdk.ops._failures import Failure, failure_of
 from pgwf_sdk.ops._filters import FilterError, RunFilter, parse_duration, parse_filter
-from pgwf_sdk.ops._fleet import drain_worker, limit_need, pause_need, resume_need
+from pgwf_sdk.ops._fleet import drain_worker, limit_key, limit_need, pause_need, resume_need
 from pgwf_sdk.ops._folding import fold_equal_rows
 from pgwf_sdk.ops._queries import (
     OPEN_TASK_STATES,
@@ -17,6 +17,7 @@ from pgwf_sdk.ops._queries import (
     get_run,
     get_task,
     list_children,
+    list_keys,
     list_needs,
     list_runs,
     list_tasks,
@@ -34,6 +35,7 @@ from pgwf_sdk.ops._rows import (
     Attempt,
     Ending,
     JournalEntry,
+    KeySummary,
     NeedSummary,
     OpenCall,
     RunPage,
@@ -68,6 +70,7 @@ __all__ = [
     "FilterError",
     "Fold",
     "JournalEntry",
+    "KeySummary",
     "LendsConnection",
     "Look",
     "NeedSummary",
@@ -96,8 +99,10 @@ __all__ = [
     "get_ending",
     "get_run",
     "get_task",
+    "limit_key",
     "limit_need",
     "list_children",
+    "list_keys",
     "list_needs",
     "list_runs",
     "list_tasks",

@@ -46,3 +46,21 @@ def limit_need(
     """
     parameters = {"need": need, "worker_id": by, "max_active": max_active, "rate": rate, "burst": burst}
     write(source, Statement("pgwf_limit_need", parameters, read_nothing, is_repeatable=True))
+
+
+def limit_key(
+    source: Source,
+    key: str,
+    *,
+    max_active: int | None = None,
+    rate: float | None = None,
+    burst: float | None = None,
+    by: str,
+) -> None:
+    """Bound how many runs with a singleton key are with workers at once (`max_active`, 1 or more; None: one), and how
+    often one is handed out (`rate` and `burst` as of `limit_need`). None in both: one at a time, as of any other key.
+
+    Runs that are with a worker are left alone; runs that waited for the key and have room now are handed out.
+    """
+    parameters = {"key": key, "worker_id": by, "max_active": max_active, "rate": rate, "burst": burst}
+    write(source, Statement("pgwf_limit_key", parameters, read_nothing, is_repeatable=True))

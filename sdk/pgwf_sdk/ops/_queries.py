@@ -9,6 +9,7 @@ from pgwf_sdk.ops._rows import (
     Attempt,
     Ending,
     JournalEntry,
+    KeySummary,
     NeedSummary,
     OpenCall,
     RunPage,
@@ -166,6 +167,11 @@ def get_task(source: Source, task_id: str) -> TaskSummary:
 def list_needs(source: Source, *, limit: int = 200) -> tuple[NeedSummary, ...]:
     """What is asked for and offered now, by name."""
     return run(source, _statements.needs_statement(limit=limit))
+
+
+def list_keys(source: Source, *, limit: int = 200) -> tuple[KeySummary, ...]:
+    """Singleton keys that are held, waited for or limited, by name."""
+    return run(source, _statements.keys_statement(limit=limit))
 
 
 def list_workers(source: Source, *, limit: int = 200) -> tuple[WorkerSummary, ...]:

@@ -206,6 +206,20 @@ class NeedSummary(Struct, frozen=True, kw_only=True):
     rate: float | None
 
 
+class KeySummary(Struct, frozen=True, kw_only=True):
+    """A singleton key: how many runs and other jobs of it are leased, and how many found it without room.
+
+    `waiting` is counted up to `COUNT_MAX` only. `max_active` and `rate` (per second) are its limits; None: one at a
+    time, and no rate.
+    """
+
+    singleton_key: str
+    running: int
+    waiting: int
+    max_active: int | None
+    rate: float | None
+
+
 class WorkerSummary(Struct, frozen=True, kw_only=True):
     """A worker as its heartbeat describes it. `is_live` is decided by the database's clock.
 

@@ -12,6 +12,7 @@ from pgwf_sdk.ops._rows import (
     Attempt,
     Ending,
     JournalEntry,
+    KeySummary,
     NeedSummary,
     OpenCall,
     RunPage,
@@ -161,6 +162,13 @@ def needs_statement(*, limit: int) -> Statement[tuple[NeedSummary, ...]]:
     """Needs that anybody asks for or offers, by name."""
     parameters = {"limit": _limit(limit), "live_seconds": WORKER_LIVE_SECONDS, "count_max": COUNT_MAX}
     return Statement("ops_needs", parameters, read_all(NeedSummary), is_repeatable=True)
+
+
+def keys_statement(*, limit: int) -> Statement[tuple[KeySummary, ...]]:
+    """Singleton keys that anybody holds, waits for or limited, by name."""
+    return Statement(
+        "ops_keys", {"limit": _limit(limit), "count_max": COUNT_MAX}, read_all(KeySummary), is_repeatable=True
+    )
 
 
 def workers_statement(*, limit: int) -> Statement[tuple[WorkerSummary, ...]]:

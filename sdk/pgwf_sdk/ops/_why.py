@@ -33,6 +33,9 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     max_active: int | None
     rate: float | None
     active: int
+    key_active: int
+    key_max_active: int
+    key_token_at: datetime | None
     ready_with_same_need: int
 
 
@@ -139,10 +142,31 @@ def _ready(situation: Situation) -> str:
             f"It is ready; {workers} {verb} {need!r}, but it is limited to {around.max_active} at once, and"
             f" {around.active} are with workers: it waits for one to end, or for `pgwf needs limit {need} …`."
         )
+    if (key := _key_words(situation)) is not None:
+        return f"It is ready; {workers} {verb} {need!r}, but {key}"
     if ahead:
         paced = f", of which {around.rate:g} a second are handed out" if around.rate is not None else ""
         return f"It is ready; {workers} {verb} {need!r}, and {queue} may be taken first{paced}."
     return f"It is ready; {workers} {verb} {need!r}, so it should be taken within seconds."
+
+
+def _key_words(situation: Situation) -> str | None:
+    """What keeps the runs of its singleton key apart; None: nothing does now."""
+    key, around = situation.run.singleton_key, situation.around
+    if key is None:
+        return None
+    if around.key_active >= around.key_max_active:
+        with_it = "1 other with it is" if around.key_active == 1 else f"{around.key_active} others with it are"
+        return (
+            f"of runs with its singleton key {key!r} {around.key_max_active} may be with a worker at a time, and"
+            f" {with_it}: it waits for one to wait or end, or for `pgwf keys limit {key} …`."
+        )
+    if around.key_token_at is not None:
+        return (
+            f"runs with its singleton key {key!r} start at a limited rate: the next one may in"
+            f" {situation.until(around.key_token_at)}."
+        )
+    return None
 
 
 def _waiting(situation: Situation) -> str:

@@ -14,6 +14,9 @@ select
   (select s.max_active from pgwf.need_setting s where s.need = j.need) as max_active,
   (select s.rate from pgwf.need_setting s where s.need = j.need) as rate,
   (select count(*) from pgwf.lease l where l.need = j.need and l.capped)::int as active,
+  (select count(*) from pgwf.held h where h.singleton_key = j.singleton_key)::int as key_active,
+  coalesce((select k.max_active from pgwf.key_setting k where k.singleton_key = j.singleton_key), 1) as key_max_active,
+  (select k.next_token_at from pgwf.key_setting k where k.singleton_key = j.singleton_key) as key_token_at,
   (select count(*) from (
     select from pgwf.ready q
     where q.need = j.need and q.priority <= j.priority and q.ready_at <= pgwf._now() and q.n <> b.n
