@@ -382,6 +382,9 @@ def test_needs_show_what_nobody_offers(db: Conn, clock: Clock, worker: MakeWorke
     needs = {need.need: (need.ready, need.running, need.workers) for need in ops.list_needs(db)}
 
     assert needs == {"python": (1, 1, 1), "gpu": (0, 0, 1), "trucks": (1, 0, 0)}
+    clock.advance(hours=1)
+    oldest = {need.need: need.oldest_ready_at for need in ops.list_needs(db)}
+    assert oldest == {"python": clock.START, "trucks": clock.START}, "what nobody takes grows older"
 
 
 def test_workers_that_fell_silent_are_not_live(db: Conn, clock: Clock, worker: MakeWorker) -> None:

@@ -18,6 +18,7 @@ from pgwf_sdk import (
     step,
     workflow,
 )
+from pgwf_sdk.testing import ReplayDifferenceError
 
 if TYPE_CHECKING:
     from pgwf_sdk.testing import Environment
@@ -161,3 +162,29 @@ def test_no_attempt_begins_after_the_time_that_a_step_may_take_in_all(env: Envir
         assert isinstance(failed.value.__cause__, RetryAfter)
         assert "attempt 2, the last: another would begin after its time of 1 hour" in last_note(failed.value.__cause__)
         assert seen == [1, 2]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_calls_of_one_name_in_a_loop_are_numbered_and_code_that_makes_fewer_or_more_is_noticed(
+    env: Environment, count: int
+) -> None:
+    is_changed: list[bool] = []
+
+    @step
+    def work(number: int) -> int:
+        return number
+
+    @workflow
+    def program(ctx: Context) -> list[int]:
+        done = [ctx.step(work, number) for number in range(count if is_changed else 2)]
+        ctx.wait_signal("go", bool)
+        return done
+
+    run = env.start(program())
+    assert [entry.key for entry in env.journal(run)][1:3] == ["/step:work#1", "/step:work#2"]
+    is_changed.append(True)
+    run.signal("go", True)
+    with pytest.raises(ReplayDifferenceError, match="/step:work#" if count == 3 else "/step:work#2"):
+        env.settle()
+
+    assert run.status() == "blocked"
