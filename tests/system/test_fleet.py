@@ -29,6 +29,7 @@ __all__ = ["client", "logged_server", "start_worker"]
 SCALE = int(os.environ.get("PGWF_TEST_SCALE", "1"))
 SLEEPING_COUNT = 1_000 * SCALE
 DUE_COUNT = 200 * SCALE
+DUE_SECONDS_MAX = 10
 SOON = timedelta(seconds=60)
 TENDER = "pgwf worker tender"
 
@@ -84,13 +85,22 @@ def test_runs_that_are_due_together_wake_together_in_few_calls(logged_server: Lo
     ):
         client.start(nap()).result(timeout=SOON)
         start_later(db, "due-", DUE_COUNT, f"{1 + SCALE} seconds")
+        soon = "from pgwf.timer where due < now() + interval '1 hour'"  # Others may sleep for longer.
+        due_in = f"select extract(epoch from max(due) - clock_timestamp())::float {soon}"
+        due_seconds, asked_time = db.execute(due_in).fetchone(), time.monotonic()
         left = "select 1 from pgwf_sdk.run where run_id like 'due-%' and finished_at is null limit 1"
         before = spent(logged_server)
 
+        assert due_seconds is not None
+        wait_until(
+            lambda: not db.execute(f"select 1 {soon} limit 1").fetchone(),
+            "all have fired",
+            seconds=asked_time + due_seconds[0] + DUE_SECONDS_MAX - time.monotonic(),
+        )
         wait_until(lambda: not db.execute(left).fetchone(), "all are over", seconds=60 + 10 * SCALE)
 
         calls = spent(logged_server) - before
-        # They come in sweeps of 500 and claims of 64, and each call that ends some claims the next.
+        # They come in sweeps of 2,000 and claims of 64, and each call that ends some claims the next.
         assert calls[HOT] <= DUE_COUNT / 10 + 20
         assert calls[TENDER] <= DUE_COUNT / 50 + 20 + 2 * SCALE
 

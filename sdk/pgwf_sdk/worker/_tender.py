@@ -22,6 +22,8 @@ from pgwf_sql.database import Database, Row, Statement, execute, read_nothing, r
 log = logging.getLogger("pgwf_sdk.worker")
 
 SWEEP_SECONDS_MIN: Final = 0.05
+SWEEP_MAX: Final = 2000
+"""Timers and ended leases that one sweep moves at most; if there are more, the next one follows at once."""
 _RECONNECT_SECONDS: Final = 1.0
 _PARTITIONS_SECONDS: Final = 60.0  # Those made ahead are for ten million runs.
 
@@ -66,16 +68,18 @@ def keepalive(worker_id: str, held: Sequence[Held], lease: timedelta) -> Stateme
 
 @dataclass(frozen=True, slots=True)
 class Tending:
-    """What a round of tending found: seconds until something is due (None: nothing is), and whether to drain."""
+    """What a round of tending found: seconds until something is due (None: nothing is), whether there is more to sweep
+    already, and whether to drain."""
 
     due_seconds: float | None
+    has_more: bool
     is_draining: bool
 
 
 def _tend(worker_id: str, capabilities: Sequence[str], build: str, slots: int, used: int) -> Statement[Tending]:
     def read(rows: Sequence[Row]) -> Tending:
         (row,) = rows
-        return Tending(row["due_seconds"], row["is_draining"])
+        return Tending(row["due_seconds"], row["moved"] >= SWEEP_MAX, row["is_draining"])
 
     parameters = {
         "worker_id": worker_id,
@@ -83,6 +87,7 @@ def _tend(worker_id: str, capabilities: Sequence[str], build: str, slots: int, u
         "build": build,
         "slots": slots,
         "slots_used": used,
+        "sweep_max": SWEEP_MAX,
     }
     return Statement("sdk_tend", parameters, read, is_repeatable=True)
 
@@ -173,7 +178,7 @@ class Tender(threading.Thread):
                 self._drain()
             self._add_partitions(connection)
             due = self._interval_seconds if found.due_seconds is None else found.due_seconds
-            self._wait(min(max(due, SWEEP_SECONDS_MIN), self._interval_seconds))
+            self._wait(0 if found.has_more else min(max(due, SWEEP_SECONDS_MIN), self._interval_seconds))
 
     def _add_partitions(self, connection: psycopg.Connection[Any]) -> None:
         if time.monotonic() < self._partitions_at:

@@ -6,7 +6,7 @@ select
     p_slots => %(slots)s::int,
     p_slots_used => %(slots_used)s::int
   ) as is_draining,
-  pgwf.sweep(p_worker_id => %(worker_id)s::text) as moved,
+  pgwf.sweep(p_worker_id => %(worker_id)s::text, p_limit => %(sweep_max)s::int) as moved,
   pgwf_sdk.end_overdue(p_worker_id => %(worker_id)s::text) as ended,
   extract(epoch from least(
     pgwf.next_wakeup(%(capabilities)s::text[]),
