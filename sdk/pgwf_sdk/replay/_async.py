@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from contextvars import copy_context
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -202,6 +203,12 @@ def _error_of(root: asyncio.Task[Any]) -> BaseException | None:
 
 def _never_awaited(machine: Machine) -> ContextError | None:
     """The error of code that returned although a call it made was neither done, nor awaited, nor given up."""
+    if machine.leaving is not None and inspect.getcoroutinestate(machine.leaving) == inspect.CORO_CREATED:
+        machine.leaving.close()
+        return ContextError(
+            f"ctx.continue_as_new was never awaited, so workflow {machine.run.workflow!r} returned instead of going on;"
+            " expected `await ctx.continue_as_new(…)`"
+        )
     for call in machine.open_calls():
         waiter = call.waiter.waiter if isinstance(call.waiter, CallGroup) else call.waiter
         if isinstance(waiter, CallFuture) and not waiter.is_wanted:

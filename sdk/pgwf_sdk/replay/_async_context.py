@@ -268,7 +268,7 @@ class AsyncContext(ContextCore):
         Signals nobody has received, attributes, priority and deadline move over. Not in a branch, nor in a task.
         """
         self._check()
-        return leave(continuation(self._scope, call, excess))
+        return leave(self._scope, continuation(self._scope, call, excess))
 
     def shield(self, fn: Callable[[AsyncContext], Awaitable[R]], /) -> Coroutine[None, None, R]:
         """Return what `fn(ctx)` returns; a cancellation that comes meanwhile is raised when it has ended."""

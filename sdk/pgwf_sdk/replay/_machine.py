@@ -22,7 +22,7 @@ from pgwf_sdk.replay._plan import Plan
 from pgwf_sdk.replay._scope import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
     from datetime import datetime
 
     from pgwf_journal import Entry
@@ -59,6 +59,7 @@ class Machine:
         "history",
         "is_awaited",
         "is_latched",
+        "leaving",
         "now",
         "plans",
         "root",
@@ -78,6 +79,8 @@ class Machine:
         self.cancel: CancelRequest | None = None
         self.is_latched = False
         """True once this activation may bring about nothing more: what the code still calls stays without effect."""
+        self.leaving: Coroutine[Any, Any, Any] | None = None
+        """What leaves the code of an async workflow, once awaited, for the next run of its chain."""
         self.history = History(history)
         self.steps: dict[Any, Step[..., Any]] = {}
         self.plans: list[Plan] = []

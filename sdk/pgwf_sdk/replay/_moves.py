@@ -10,6 +10,8 @@ from pgwf_sdk._names import check_id
 from pgwf_sdk.replay._calls import HopCall
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from pgwf_sdk._definition import Call
     from pgwf_sdk.replay._scope import Scope
 
@@ -32,8 +34,13 @@ def continuation(scope: Scope, call: Call[Any], excess: tuple[Any, ...]) -> RunC
     return RunContinued(call)
 
 
-async def leave(how: RunContinued) -> NoReturn:
+def leave(scope: Scope, how: RunContinued) -> Coroutine[None, None, NoReturn]:
     """Leave the code of an async workflow with `how`, where that is awaited."""
+    leaving = scope.machine.leaving = _raise(how)
+    return leaving
+
+
+async def _raise(how: RunContinued) -> NoReturn:
     raise how
 
 

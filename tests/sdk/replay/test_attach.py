@@ -89,8 +89,8 @@ ENDS: dict[str, tuple[Answer, Any]] = {
         [RunCancelledError.__name__, "by ann", "cancelled", "StepFailedError("],
     ),
     "terminated": (
-        (Phase.FAILED, b'{"type":"pgwf_sdk:RunTerminatedError","message":"by ann"}', 1),
-        [RunTerminatedError.__name__, "run terminated was terminated", "terminated", "None"],
+        (Phase.FAILED, b'{"type":"pgwf_sdk:RunTerminatedError","message":"terminated by ann: enough"}', 1),
+        [RunTerminatedError.__name__, "run terminated was terminated by ann: enough; ", "terminated", "None"],
     ),
     "failed by another's end": (
         (Phase.FAILED, _failure.describe(RunTerminatedError("run x was terminated", run_id="x")), 1),

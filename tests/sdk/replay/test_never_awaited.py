@@ -68,6 +68,17 @@ def test_a_call_that_is_never_awaited_fails_its_run_and_is_named_with_its_line(
     assert msgspec.json.decode(again.payload)["message"] == envelope["message"]
 
 
+def test_a_run_that_forgets_to_await_its_continuation_fails_instead_of_completing() -> None:
+    @workflow
+    async def program(ctx: AsyncContext) -> str:
+        return await forgets(lambda ctx: ctx.continue_as_new(child()), ctx)
+
+    outcome = Driver(program()).run()
+
+    assert isinstance(outcome, Failed)
+    assert b"ctx.continue_as_new was never awaited" in outcome.payload
+
+
 def test_what_is_given_up_left_to_a_task_or_held_by_a_handle_is_not_forgotten() -> None:
     @workflow
     async def program(ctx: AsyncContext) -> str:
