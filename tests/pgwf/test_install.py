@@ -129,6 +129,40 @@ def test_the_schema_version_is_known_only_after_installation(empty_database: str
         assert pgwf_sql.schema_version(conn) == pgwf_sql.SCHEMA_VERSION == 2
 
 
+VERSION_1 = """
+delete from pgwf.schema_version;
+insert into pgwf.schema_version (version) values (1);
+alter table pgwf.held drop constraint held_pkey, add constraint held_pkey primary key (singleton_key);
+drop table pgwf.key_setting, pgwf.bucket;
+create table pgwf.bucket (need text, gen bigint generated always as identity, tokens float8, filled_at timestamptz);
+drop function pgwf._complete(text[], text[], text, timestamptz), pgwf._free_keys(pgwf.held[]);
+create function pgwf._complete(p_job_ids text[], p_lease_ids text[], p_worker_id text, p_now timestamptz)
+returns table (ord int, status text) language plpgsql as 'begin end';
+create function pgwf._free_keys(p_keys text[]) returns void language plpgsql as 'begin end';
+"""
+
+
+def test_a_database_of_version_1_is_upgraded_with_its_leases_in_place(own_database: str) -> None:
+    with psycopg.connect(own_database, autocommit=True) as conn:
+        pgwf = Leasing(conn)
+        for job_id in "abc":
+            pgwf.submit(job_id, singleton_key="K")
+        lease = pgwf.take()
+        assert pgwf.get_work(limit=5) == []
+        conn.execute(VERSION_1)
+
+        with conn.transaction():
+            pgwf_sql.install(conn)
+
+        assert pgwf_sql.schema_version(conn) == pgwf_sql.SCHEMA_VERSION
+        assert pgwf.broken() == []
+        pgwf.call("limit_key", key="K", worker_id="operator", max_active=2)
+        assert [row["job_id"] for row in pgwf.get_work(limit=5)] == ["b"]
+        assert pgwf.complete(lease)
+        assert [row["job_id"] for row in pgwf.get_work(limit=5)] == ["c"]
+        assert pgwf.broken() == []
+
+
 def test_a_newer_schema_is_left_alone(own_database: str) -> None:
     with psycopg.connect(own_database, autocommit=True) as conn:
         conn.execute("insert into pgwf.schema_version (version) values (99)")

@@ -43,6 +43,7 @@ create table if not exists pgwf.schema_version (
 do $$
 declare
   v_installed int := (select max(version) from pgwf.schema_version);
+  v_helper regprocedure;
 begin
   if v_installed > 2 then
     raise exception using
@@ -52,6 +53,15 @@ begin
   elsif v_installed = 1 then
     -- Version 1 kept its trace in another form, which is not carried over.
     drop table pgwf.trace cascade;
+    -- Of some helpers the type has changed, which create or replace refuses.
+    for v_helper in
+      select p.oid::regprocedure
+      from pg_catalog.pg_proc as p
+      join pg_catalog.pg_language as l on l.oid = p.prolang
+      where p.pronamespace = 'pgwf'::regnamespace and p.proname like '\_%' and l.lanname = 'plpgsql'
+    loop
+      execute pg_catalog.format('drop function %s', v_helper);
+    end loop;
     -- It knew one lease of a key at a time, and buckets of needs alone; a new bucket is full.
     alter table pgwf.held drop constraint held_pkey, add constraint held_pkey primary key (singleton_key, n);
     drop table pgwf.bucket;
