@@ -32,6 +32,8 @@ _CONNECTION_SETTINGS: dict[str, Any] = {
     # Named prepared statements would break behind PgBouncer in transaction mode.
     "prepare_threshold": None,
     "connect_timeout": _CONNECT_SECONDS_MAX,
+    # Values that are packed here, not by psycopg, are UTF-8, whatever PGCLIENTENCODING says.
+    "client_encoding": "UTF8",
 }
 
 

@@ -68,3 +68,30 @@ def test_a_worker_goes_on_when_the_answer_of_its_short_call_has_changed(
         db.execute(retyped.encode())
 
     assert client.start(doubled(2)).result(timeout=SOON) == 4
+
+
+@step(name="größe €")
+def sized(text: str) -> str:
+    return text
+
+
+@workflow
+def named(ctx: Context) -> list[str]:
+    return [ctx.step(sized, "ä"), *ctx.map(sized, ["€", "ß"])]
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_names_arrive_as_they_are_whatever_encoding_clients_speak_by_default(
+    encoding: str,
+    client: Client,
+    start_worker: StartWorker,
+    db: psycopg.Connection[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", encoding)
+    start_worker(named)
+
+    assert client.start(named()).result(timeout=SOON) == ["ä", "€", "ß"]
+
+    names = db.execute("select distinct name from pgwf_journal.entries where kind = 'step'").fetchall()
+    assert names == [("größe €",)]
