@@ -133,6 +133,48 @@ def test_under_a_held_snapshot_a_claim_at_its_position_reads_a_bounded_number_of
     assert worker.blocks_of_claim() <= BLOCKS_MAX, "so does a claim that finds nothing"
 
 
+def blocks_of_get_work(conn: psycopg.Connection[Any]) -> int:
+    """What such a call reads; it is undone."""
+    with conn.transaction(force_rollback=True):
+        row = conn.execute(
+            "explain (analyze, buffers, format json) select * from pgwf.get_work('worker', %s, 60, 1)", [list(CAPS)]
+        ).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def test_under_a_held_snapshot_callers_of_sql_share_a_position(
+    pgwf: Leasing, connect: Connect, graveyard: Callable[[], None]
+) -> None:
+    other = connect()
+    graveyard()
+    fill(pgwf, 30)
+    blocks_of_get_work(other)
+    whole = blocks_of_get_work(other)
+
+    (first,) = pgwf.get_work(*CAPS)
+    at_position = blocks_of_get_work(other)
+
+    assert first["job_id"] == "python-0"
+    assert whole > 3 * BLOCKS_MAX, "a whole look walks over the dead entries"
+    assert at_position <= BLOCKS_MAX
+    assert [lease["job_id"] for lease in pgwf.get_work(*CAPS, limit=10)] == [f"python-{i}" for i in range(1, 11)]
+
+
+def test_a_caller_of_sql_who_gets_less_than_he_asked_for_has_looked_at_everything(
+    pgwf: Leasing, graveyard: Callable[[], None], racers: tuple[Racer, Racer]
+) -> None:
+    racers[0].begin()
+    racers[0].call("submit_job", job_id="late", worker_id="client", next_need="python")
+    graveyard()
+    fill(pgwf, 12)
+    pgwf.get_work(*CAPS, limit=10)
+    racers[0].commit()
+
+    assert [lease["job_id"] for lease in pgwf.get_work(*CAPS, limit=10)] == ["python-10", "python-11", "late"]
+
+
 def test_a_position_moves_on_over_what_finished_since(
     pgwf: Leasing, worker: Worker, graveyard: Callable[[], None]
 ) -> None:

@@ -151,6 +151,16 @@ create table if not exists pgwf.bucket (
   primary key (kind, name, gen)
 );
 
+-- Where claims of SQL callers begin to look while looks from the beginning are slow (_claim): append only, the newest row
+-- counts, the sweep trims the rest. Gone after a crash and on a standby that takes over, where it could be ahead.
+create unlogged table if not exists pgwf.position (
+  caps text collate "C" not null,  -- md5 of the capabilities as an array
+  gen bigint generated always as identity,
+  starts bigint[] not null,
+  made_at timestamptz not null,
+  primary key (caps, gen)
+);
+
 -- Who wants to be woken on which channel: always (since is null), or in turn with others, from then on. Each listener
 -- owns its rows; only the sweep touches those of workers that are gone.
 create unlogged table if not exists pgwf.sleeper (

@@ -29,8 +29,13 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  STEP constant interval := '20 ms';  -- A position is moved on at most so often.
   v_now timestamptz := pgwf._now();
+  v_caps text := md5(p_worker_caps::text);
   v_found int := 0;
+  v_moved int;
+  v_position record;
+  v_starts bigint[];
   v_claim record;
   v_need text;
 begin
@@ -44,8 +49,15 @@ begin
     perform pgwf._refuse('WF001', 'limit_jobs must be positive');
   end if;
 
+  select q.starts, q.made_at into v_position from pgwf.position as q where q.caps = v_caps order by q.gen desc limit 1;
+  v_starts := coalesce(v_position.starts, '{}');
   for attempt in 1..2 loop
-    v_claim := pgwf._claim(p_worker_id, p_worker_caps, p_limit_jobs - v_found, p_lease_seconds, v_now);
+    v_claim := pgwf._claim(p_worker_id, p_worker_caps, p_limit_jobs - v_found, p_lease_seconds, v_now, v_starts);
+    if v_claim.next_position is not null
+      and (v_claim.is_whole or clock_timestamp() not between v_position.made_at and v_position.made_at + STEP)
+    then
+      insert into pgwf.position (caps, starts, made_at) values (v_caps, v_claim.next_position, clock_timestamp());
+    end if;
     -- In a statement of its own: the claim may have leased a job that the statement around it is too old to see.
     return query
     select
@@ -57,7 +69,9 @@ begin
     v_found := v_found + cardinality(v_claim.n);
     exit when attempt = 2 or (v_found = p_limit_jobs and not pgwf._sweep_is_due(v_now));
     -- After the claim, never before: a sweep may hold job rows, and a claim waits for nobody.
-    exit when pgwf.sweep(p_worker_id) = 0 or v_found = p_limit_jobs;
+    v_moved := pgwf.sweep(p_worker_id);
+    exit when v_found = p_limit_jobs or (v_moved = 0 and v_claim.is_whole);
+    v_starts := '{}';  -- Who is told that there is no more has looked at everything.
   end loop;
 
   if v_found = 0 and (select s.notify_enabled from pgwf.setting as s where s.only_row) then

@@ -308,7 +308,7 @@ begin
 end
 $$;
 
--- Forgets what nobody reads any more: all but the newest token bucket of each need and key, workers long silent, and the
+-- Forgets what nobody reads any more: all but the newest position of claims, all but the newest token bucket of each need and key, workers long silent, and the
 -- requests of workers that died in their sleep.
 create or replace function pgwf._trim(p_now timestamptz)
 returns void
@@ -319,6 +319,9 @@ begin
   delete from pgwf.bucket as b
   where b.gen < (
     select max(newest.gen) from pgwf.bucket as newest where newest.kind = b.kind and newest.name = b.name);
+  delete from pgwf.position as q
+  where q.gen < (select max(newest.gen) from pgwf.position as newest where newest.caps = q.caps)
+    or q.made_at < clock_timestamp() - interval '5 minutes';
   delete from pgwf.worker as w
   using pgwf.setting as s
   where w.heartbeat_at < p_now - s.worker_grace
