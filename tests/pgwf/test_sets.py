@@ -107,6 +107,14 @@ def test_a_job_that_waits_for_a_refused_job_of_its_batch_is_refused_too(pgwf: Le
     assert submit_jobs(pgwf, ["a", "b", "c", "d"], wait_for=waits) == ["unknown", "unknown", "unknown", "ok"]
 
 
+def test_a_refusal_runs_through_a_long_chain_of_a_batch_at_once(pgwf: Leasing, db: psycopg.Connection[Any]) -> None:
+    ids = [f"j{i:04}" for i in range(1500)]
+    db.execute("set statement_timeout = '20s'")  # A pass over the batch for each refused item takes minutes.
+
+    assert set(submit_jobs(pgwf, ids, wait_for=[["ghost"], *([before] for before in ids[:-1])])) == {"unknown"}
+    assert submit_jobs(pgwf, ids[:2]) == ["ok", "ok"]
+
+
 def test_a_batch_of_one_thousand_jobs_is_one_call(pgwf: Leasing) -> None:
     ids = [f"j{i:04}" for i in range(1000)]
     waits = [None if i % 2 == 0 else [ids[i - 1]] for i in range(1000)]

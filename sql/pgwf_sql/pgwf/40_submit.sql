@@ -169,28 +169,29 @@ declare
 begin
   items := p_n;
   statuses := p_status;
-  -- Giving a name back can make a later item unknown too, hence the loop; each round takes at least one item out.
-  loop
-    select array_agg(distinct w.ord)
-    into v_bad
+  -- Giving a name back makes the later items unknown that wait for it.
+  with recursive wait as materialized (
+    select w.ord, nm.n as child, b.ord as child_ord
     from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
     left join pgwf.name as nm on nm.job_id = w.job_id and nm.job_id = any (p_wait_ids)
+    left join unnest(p_n) with ordinality as b(n, ord) on b.n = nm.n
     where w.job_id is not null
-      and items[w.ord] is not null
-      and (
-        nm.n is null
-        or exists (
-          select from unnest(items) with ordinality as b(n, ord) where b.n = nm.n and b.ord >= w.ord));
-    exit when v_bad is null;
-    delete from pgwf.name as nm
-    using unnest(v_bad) as b(ord)
-    where nm.job_id = p_job_ids[b.ord];
+      and p_n[w.ord] is not null
+  ), bad(ord) as (
+    select w.ord from wait as w where w.child is null or w.child_ord >= w.ord
+    union
+    select w.ord from bad as b join wait as w on w.child_ord = b.ord
+  )
+  select array_agg(b.ord) into v_bad from bad as b;
+  if v_bad is not null then
+    delete from pgwf.name as nm where nm.job_id = any (array(select p_job_ids[b.ord] from unnest(v_bad) as b(ord)));
     select
-      array_agg(case when i.ord = any (v_bad) then null else i.n end order by i.ord),
-      array_agg(case when i.ord = any (v_bad) then 'unknown' else i.status end order by i.ord)
+      array_agg(case when b.ord is null then i.n end order by i.ord),
+      array_agg(case when b.ord is null then i.status else 'unknown' end order by i.ord)
     into items, statuses
-    from unnest(items, statuses) with ordinality as i(n, status, ord);
-  end loop;
+    from unnest(p_n, p_status) with ordinality as i(n, status, ord)
+    left join unnest(v_bad) as b(ord) on b.ord = i.ord;
+  end if;
 
   select array_agg(distinct nm.n)
   into v_children
