@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pytest
 
 from pgwf_sdk import Client, Context, step, workflow
 from tests.sdk.worker.test_round_trips import HOT, LoggedServer, logged_server, plain, sync_steps, working
@@ -112,6 +113,7 @@ def test_who_is_woken_and_has_no_room_hands_it_on(
     assert first.result(timeout=SOON) == "first"
 
 
+@pytest.mark.own_session
 def test_a_worker_asks_to_be_woken_while_it_has_room_and_no_longer(
     client: Client, start_worker: StartWorker, db: Connection[Any]
 ) -> None:

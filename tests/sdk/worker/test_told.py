@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 SOON = timedelta(seconds=30)
 FAR: dict[str, Any] = {"lease": timedelta(minutes=5), "poll": timedelta(minutes=5)}
 
+pytestmark = pytest.mark.own_session  # A pooler carries no notifications.
+
 
 class Stage:
     """A run whose step goes on until it is told to stop, or let out."""
