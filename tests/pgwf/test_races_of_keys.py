@@ -303,6 +303,25 @@ def test_a_claim_passes_over_a_key_whose_limit_is_being_changed(
     assert len(pgwf.get_work(limit=5)) == max_active
 
 
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_small_claim_looks_behind_the_jobs_of_a_key_that_somebody_is_moving(
+    pgwf: Leasing, racers: tuple[Racer, Racer], limit: int
+) -> None:
+    pgwf.call("limit_key", key="K", worker_id="op", max_active=4)
+    submit_keyed(pgwf, "holder", "a", "b", "c")
+    lease = pgwf.take()
+    pgwf.submit("free")
+    pgwf.submit("last")
+    first, second = racers
+    first.begin()
+    first.call("complete_job", **held(lease))
+
+    assert [row[0] for row in second.call("get_work", **claim(limit=limit))] == ["free", "last"][:limit]
+    first.commit()
+
+    assert job_ids(pgwf.get_work(limit=3)) == ["a", "b", "c"]
+
+
 def test_a_release_waits_for_a_change_of_its_keys_limit_and_fills_the_place(
     pgwf: Leasing, racers: tuple[Racer, Racer]
 ) -> None:

@@ -184,8 +184,9 @@ $$;
 -- Chooses up to p_limit rows of ready, at most p_rooms of each of p_needs, the most urgent first, locks exactly these
 -- and leases their jobs: it looks without locks, counts how many of each lane it wants, and takes the first of each that
 -- nobody else has locked. When some have a key or are past their time it leases nothing and answers which rows it
--- locked (special); called again with p_spots it leases these. seen_count: how many it could choose from, if fewer than
--- p_limit. Jobs in the order of their urgency. Traces p_input and p_output when they are given.
+-- locked (special); called again with p_spots it leases these. Passes by jobs of p_busy_keys. seen_count: how many it
+-- could choose from, if fewer than p_limit. Jobs in the order of their urgency. Traces p_input and p_output when they
+-- are given.
 create or replace function pgwf._take(
   p_worker_caps text[],
   p_position bigint[],
@@ -193,6 +194,7 @@ create or replace function pgwf._take(
   p_rooms int[],
   p_limit int,
   p_spots tid[],
+  p_busy_keys text[],
   p_worker_id text,
   p_until timestamptz,
   p_capped text[],
@@ -229,6 +231,7 @@ begin
         where q.need = d.need
           and q.priority = p.priority::smallint
           and q.pos > coalesce(p_position[4 * array_position(p_worker_caps, d.need) + p.priority - 3], 0)
+          and (p_busy_keys is null or q.singleton_key is null or q.singleton_key <> all (p_busy_keys))
         order by q.pos
         limit least(d.room, p_limit)
       ) as r
@@ -251,6 +254,7 @@ begin
       where r.need = l.need
         and r.priority = l.priority
         and r.pos >= l.first
+        and (p_busy_keys is null or r.singleton_key is null or r.singleton_key <> all (p_busy_keys))
       order by r.pos
       limit l.quota
       for update skip locked
@@ -325,7 +329,7 @@ volatile
 as $$
 #variable_conflict use_column
 declare
-  TURNS_MAX constant int := 4;  -- A turn that met only busy keys found nothing; the next one looks behind them.
+  TURNS_MAX constant int := 4;  -- A turn that met only keys without room found nothing; the next one looks behind them.
   CHEAP_US constant int := 1000;
   CHEAP_US_PER_JOB constant int := 40;
   HOLDS_MS_MIN constant int := 250;
@@ -343,6 +347,7 @@ declare
   v_left int;
   v_seen_count int;
   v_rows tid[];
+  v_busy_keys text[];  -- Somebody is moving them just now.
   v_taken record;
   v_input jsonb;
   v_output jsonb;
@@ -382,16 +387,22 @@ begin
     end if;
     v_began := clock_timestamp();
     v_taken := pgwf._take(
-      p_worker_caps, v_position, v_needs, v_rooms, v_left, null, p_worker_id, until, v_capped, v_aging, p_now, v_input,
-      v_output);
+      p_worker_caps, v_position, v_needs, v_rooms, v_left, null, v_busy_keys, p_worker_id, until, v_capped,
+      v_aging, p_now, v_input, v_output);
     v_look_us := v_look_us + extract(epoch from clock_timestamp() - v_began) * 1000000;
     v_seen_count := v_taken.seen_count;
     if v_taken.special is not null then
       v_careful := true;
       v_rows := pgwf._admit(v_taken.special, p_now);
+      -- What neither was admitted nor left ready.
+      v_busy_keys := v_busy_keys || array(
+        select r.singleton_key
+        from pgwf.ready as r
+        where r.ctid = any (v_taken.special)
+          and r.ctid <> all (coalesce(v_rows, '{}')));
       continue when v_rows is null;
       v_taken := pgwf._take(
-        p_worker_caps, v_position, v_needs, v_rooms, v_left, v_rows, p_worker_id, until, v_capped, v_aging, p_now,
+        p_worker_caps, v_position, v_needs, v_rooms, v_left, v_rows, null, p_worker_id, until, v_capped, v_aging, p_now,
         v_input, v_output);
     end if;
     exit when v_taken.n is null;
