@@ -1,4 +1,4 @@
-"""A worker for generated programs: `python -m tests.system.programs DSN NEED LEASE_SECONDS`.
+"""A worker for generated programs: `python -m tests.system.programs DSN LEASE_SECONDS NEED`.
 
 The same workflows under the same names exist for each need, so that a program can be run by one fleet and by another.
 """
@@ -51,7 +51,7 @@ def fleet(need: str) -> Fleet:
 
 
 def main() -> None:
-    dsn, need, lease_seconds = sys.argv[1:]
+    dsn, lease_seconds, need = sys.argv[1:]
     os.environ |= {OUTSIDE_VARIABLE: dsn, MILLISECONDS_VARIABLE: str(MILLISECONDS)}
     with Client(dsn) as client:
         lease = timedelta(seconds=float(lease_seconds))

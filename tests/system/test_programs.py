@@ -16,7 +16,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from pgwf_sdk import CleanupFailedError, Client, RunCancelledError, RunFailedError, RunFinishedError
+from pgwf_sdk import CleanupFailedError, Client, ResultTimeoutError, RunCancelledError, RunFailedError, RunFinishedError
+from pgwf_sdk.ops import why_not_running
 from pgwf_sdk.testing import Recording
 from tests.sdk.replay.entries import Scopes, booked, by_scope, taken_back
 from tests.sdk.replay.interpreters import MILLISECONDS_VARIABLE
@@ -46,7 +47,7 @@ CALM, ROUGH = fleet("calm"), fleet("rough")
 CALM_LEASE_SECONDS = 60.0
 ROUGH_LEASE_SECONDS = 1.0
 FINAL = {"completed", "failed", "cancelled"}
-SOON = timedelta(seconds=90)
+SOON = timedelta(seconds=60)
 
 # A failure says which program it is; to find a smaller one with real workers takes too long.
 kills = settings(
@@ -75,13 +76,13 @@ class Ground:
         self.db: psycopg.Connection[Any] = closing.enter_context(psycopg.connect(dsn, autocommit=True))
         self._started = 0
         self._examples = 0
-        self.worker("calm", CALM_LEASE_SECONDS)
-        self.rough = [self.worker("rough", ROUGH_LEASE_SECONDS) for _ in range(2)]
+        self._worker(CALM_LEASE_SECONDS, "calm")
+        self._rough = [self._worker(ROUGH_LEASE_SECONDS, "rough") for _ in range(2)]
 
-    def worker(self, need: str, lease_seconds: float) -> subprocess.Popen[bytes]:
+    def _worker(self, lease_seconds: float, need: str) -> subprocess.Popen[bytes]:
         self._started += 1
         log = self._closing.enter_context((self._logs / f"{need}-{self._started}.log").open("wb"))
-        command = [sys.executable, "-m", "tests.system.programs", self.dsn, need, str(lease_seconds)]
+        command = [sys.executable, "-m", "tests.system.programs", self.dsn, str(lease_seconds), need]
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
         self._closing.callback(_end, process)
         return process
@@ -125,10 +126,10 @@ class Ground:
         """Kill rough workers while these runs record so many entries. While another one comes up, one is there."""
         for reached in sorted(random.randrange(entry_count) for _ in range(KILLS)):
             self._await_entries(runs, reached)
-            victim = self.rough.pop(random.randrange(len(self.rough)))
+            victim = self._rough.pop(random.randrange(len(self._rough)))
             victim.kill()
             victim.wait()
-            self.rough.append(self.worker("rough", ROUGH_LEASE_SECONDS))
+            self._rough.append(self._worker(ROUGH_LEASE_SECONDS, "rough"))
 
     def _await_entries(self, runs: list[Run[Any]], count: int) -> None:
         wait_until(
@@ -159,6 +160,8 @@ class Ground:
             return "cleanup failed" if isinstance(cause, CleanupFailedError) else repr(cause)
         except RunCancelledError:
             return "cancelled"
+        except ResultTimeoutError as error:
+            raise AssertionError(f"{run.run_id}: {why_not_running(self.client, run.run_id)}") from error
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -208,9 +211,12 @@ def played(ground: Ground, sources: list[Program], random: Random) -> Iterator[t
 def test_programs_whose_workers_are_killed_end_alike_with_the_same_journals(
     ground: Ground, sources: list[Program], random: Random
 ) -> None:
-    for source, wanted, found in played(ground, sources, random):
+    told = list(played(ground, sources, random))
+    for source, wanted, found in told:
         assert found.ended == wanted.ended, source
         assert found.journals == wanted.journals, source
+    for (source, sync, _), (_, asynchronous, _) in zip(told[: len(sources)], told[len(sources) :], strict=True):
+        assert sync == asynchronous, source
 
 
 @pytest.mark.timeout(60 + 60 * EXAMPLES)

@@ -27,6 +27,7 @@ from pgwf_sdk import (
 from tests.sdk.replay.programs import (
     Answer,
     Attach,
+    Away,
     Book,
     Child,
     Defer,
@@ -108,6 +109,7 @@ def ask(token: str, how: How, value: int) -> None:
 
 book = work.options(name="book", undo=take_back)
 finish = work.options(name="finish", on_cancel="finish")
+away = work.options(name="away", need="far")
 defer = work.options(name="defer", durability="deferred")
 
 
@@ -178,6 +180,8 @@ class Interpreter:
                 return ctx.step(finish, number)
             case Defer(number):
                 return ctx.step(defer, number)
+            case Away(number):
+                return ctx.step(away, number)
             case Attach(run_id, limit):
                 return ctx.attach(run_id, timeout=None if limit is None else seconds(limit))
             case Exit(number):
@@ -273,6 +277,8 @@ class AsyncInterpreter:
                 return await ctx.step(finish, number)
             case Defer(number):
                 return await ctx.step(defer, number)
+            case Away(number):
+                return await ctx.step(away, number)
             case Attach(run_id, limit):
                 return await ctx.attach(run_id, timeout=None if limit is None else seconds(limit))
             case Exit(number):

@@ -117,6 +117,12 @@ class Attach(Struct, frozen=True, tag=True):
     seconds: int | None = None
 
 
+class Away(Struct, frozen=True, tag=True):
+    """A step for which the run goes to another fleet and comes back."""
+
+    number: int
+
+
 class Exit(Struct, frozen=True, tag=True):
     """Plan a step for the end of the run."""
 
@@ -202,7 +208,7 @@ class Tasks(Struct, frozen=True, tag=True):
 
 Op: TypeAlias = (
     Do | Flaky | Sleep | Receive | Answer | Promise | Rival | Draw | Record | Child | Book | Finish | Defer | Attach
-    | Exit | Shield | Guard | Swallow | Finally | Fork | MapSteps | MapChildren | MapBody | Race | Limit | Tasks
+    | Away | Exit | Shield | Guard | Swallow | Finally | Fork | MapSteps | MapChildren | MapBody | Race | Limit | Tasks
 )  # fmt: skip
 Program: TypeAlias = tuple[Op, ...]
 
@@ -263,6 +269,7 @@ NUMBERS = st.integers(0, 5)
 BAD_NUMBERS = st.integers(-3, -1)
 WIDTHS = st.none() | st.integers(1, 2)
 SECONDS = st.integers(1, 50)
+NEVER_SECONDS = 1_000_000
 
 
 class Grammar(Struct, frozen=True):
@@ -300,7 +307,7 @@ class Grammar(Struct, frozen=True):
             st.builds(Receive, SECONDS, st.booleans(), later),
             st.builds(Receive, st.none(), st.just(True), later),
             st.builds(Answer, st.just("value"), st.none(), later),
-            st.builds(Rival, SECONDS, st.booleans(), later),
+            self._rivals(),
             st.builds(Draw),
             st.builds(Record, NUMBERS),
             st.builds(Child, NUMBERS),
@@ -308,6 +315,7 @@ class Grammar(Struct, frozen=True):
             st.builds(Book, st.integers(1, 5) if self.escapes else NUMBERS),
             st.builds(Finish, NUMBERS),
             st.builds(Defer, NUMBERS),
+            *([st.builds(Away, NUMBERS)] if self.is_timed else []),
             st.builds(Exit, NUMBERS),
             st.builds(MapSteps, _tuples(NUMBERS, 4), WIDTHS),
             st.builds(MapSteps, _tuples(NUMBERS | BAD_NUMBERS, 3), WIDTHS, self._policies()),
@@ -329,6 +337,12 @@ class Grammar(Struct, frozen=True):
             st.builds(Answer, st.just("error"), st.none(), self._later()),
             st.builds(Answer, st.just("never"), SECONDS),
         )
+
+    def _rivals(self) -> SearchStrategy[Op]:
+        if self.is_timed or self.escapes:
+            return st.builds(Rival, SECONDS, st.booleans(), self._later())
+        # A timer that is due too when a worker comes to look is recorded, though it comes second.
+        return st.builds(Rival, SECONDS, st.just(False)) | st.builds(Rival, st.just(NEVER_SECONDS), st.just(True))
 
     def _policies(self) -> SearchStrategy[Policy]:
         """Of the ordered ones each lets every branch end."""
