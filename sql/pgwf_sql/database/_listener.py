@@ -20,7 +20,7 @@ from pgwf_sql.database._pool import AsyncDatabase, Database
 from pgwf_sql.database._schema import SchemaOutdatedError
 
 _IDLE_SECONDS_MAX = 30.0  # Nobody has waited for that long: the connection goes back to the server.
-_RECONNECT_SECONDS = 5.0
+_RECONNECT_SECONDS = 5.0  # After an attempt that failed; a connection that is lost is replaced at once.
 _READY_SECONDS_MAX = 5.0  # How long a waiter holds back its first look for the LISTEN to be in force.
 
 
@@ -72,9 +72,12 @@ class _Register:
         for ring in self._rings.get(channel, ()):
             ring()
 
-    def deafen(self) -> None:
+    def deafen(self) -> bool:
+        """The connection is gone; whether it had listened."""
+        had_listened = bool(self._heard)
         self._heard.clear()
         self.is_unserved = True
+        return had_listened
 
 
 def _change(channel: str, is_wanted: bool) -> sql.Composed:
@@ -153,9 +156,10 @@ class Listener:
                 self._serve()
             except (psycopg.Error, SchemaOutdatedError):
                 with self._changed:
-                    self._register.deafen()
+                    had_listened = self._register.deafen()
                     self._changed.notify_all()
-                    self._changed.wait_for(lambda: self._is_closed, timeout=_RECONNECT_SECONDS)
+                    if not had_listened:
+                        self._changed.wait_for(lambda: self._is_closed, timeout=_RECONNECT_SECONDS)
 
     def _somebody_waits(self) -> bool:
         with self._changed:
@@ -268,9 +272,10 @@ class AsyncListener:
             try:
                 await self._serve()
             except (psycopg.Error, SchemaOutdatedError):
-                self._register.deafen()
+                had_listened = self._register.deafen()
                 await self._announce()
-                await self._pause_unless_closed()
+                if not had_listened:
+                    await self._pause_unless_closed()
 
     async def _serve(self) -> None:
         """Serve the waiters on one connection until nobody has waited for the idle time."""

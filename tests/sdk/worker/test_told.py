@@ -98,6 +98,27 @@ def test_a_cancel_request_in_a_transaction_that_ends_later_is_heard_when_it_does
     wait_until(lambda: stage.is_told, "its step is told")
 
 
+def test_a_cancel_request_is_heard_when_the_connection_that_hears_was_just_lost(
+    client: Client, start_worker: StartWorker, stage: Stage, db: Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgwf_sql.database._listener._RECONNECT_SECONDS", 600.0)
+    start_worker(stage.staying, **FAR)
+    run = client.start(stage.staying())
+    assert stage.inside.wait(60)
+    lost = db.execute(
+        "select count(pg_terminate_backend(pid)) from pg_stat_activity"
+        " where datname = current_database() and application_name = 'pgwf worker side' and query ilike 'listen %'"
+    ).fetchone()
+    assert lost is not None
+    assert lost[0] >= 1
+
+    run.cancel()
+
+    wait_until(lambda: stage.is_told, "its step is told")
+    with pytest.raises(RunCancelledError):
+        run.result(timeout=SOON)
+
+
 def test_a_terminated_run_stops_its_step_at_once(client: Client, start_worker: StartWorker, stage: Stage) -> None:
     start_worker(stage.staying, **FAR)
     run = client.start(stage.staying())
