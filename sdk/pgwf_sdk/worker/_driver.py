@@ -280,7 +280,8 @@ class Driver:
             self._alarm.set(_earliest(self._steps.next_instant, self.waits.next_instant()))
             return
         item.entries = [
-            one.entry if one.code is None else replace(one.entry, code=numbers[one.code]) for one in self._batch.drafts
+            one.entry if one.code is None else replace(one.entry, code=numbers.get(one.code))
+            for one in self._batch.drafts
         ]
         item.consumed, item.children = self._batch.consumed, self._batch.children
         item.tasks, item.attempts, item.cancels = self._batch.tasks, self._batch.attempts, self._batch.cancels
