@@ -394,7 +394,7 @@ class Context(ContextCore):
         """Run functions side by side, each with a context of its own, and return their results in order.
 
         The first that fails cancels the others; all have ended before its error is raised. With a `policy` the results
-        are BranchResults, one a branch: see AllSettled, MinSuccessful, ToleratedFailures. At most `max_concurrency`
+        are a BranchResult for each: see AllSettled, MinSuccessful, ToleratedFailures. At most `max_concurrency`
         branches are under way, waiting ones included.
         """
         self._check()

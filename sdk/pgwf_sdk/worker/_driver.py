@@ -267,7 +267,7 @@ class Driver:
         # What was said before goes first: a patch marker must not come after what the new code did.
         if not is_quiet and self._head.seq is not None and not self._batch.news and self._give_turn():
             return
-        codes = {one.code for one in self._batch.drafts if one.code is not None}
+        codes = {one.code for one in (*self._batch.drafts, *self._withdrawn) if one.code is not None}
         if not is_quiet:
             codes |= self.waits.silent_codes()
         codes |= self._home.codes
