@@ -65,7 +65,7 @@ $$
 # meets a busy key parks some 40 jobs.
 PAGES_MAX = {
     "submit_jobs": 230,
-    "get_work": 140,
+    "get_work": 190,
     "get_work that meets a busy key": 700,
     "get_work that finds nothing": 40,
     "extend_leases": 170,

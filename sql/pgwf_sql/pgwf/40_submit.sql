@@ -173,7 +173,7 @@ begin
   with recursive wait as materialized (
     select w.ord, nm.n as child, b.ord as child_ord
     from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
-    left join pgwf.name as nm on nm.job_id = w.job_id and nm.job_id = any (p_wait_ids)
+    left join lateral (select q.n from pgwf.name as q where q.job_id = w.job_id offset 0) as nm on true
     left join unnest(p_n) with ordinality as b(n, ord) on b.n = nm.n
     where w.job_id is not null
       and p_n[w.ord] is not null

@@ -18,11 +18,13 @@ Scopes: TypeAlias = dict[str, list[tuple[int, str, int, bytes | None]]]
 def by_scope(journal: Sequence[Entry]) -> Scopes:
     """What each scope did: its entries in the order of its calls. Opened entries are bookkeeping of waiting.
 
+    So is the end of a timer or a wait for a signal that was given up: it is told when the run parks, if it does.
     What is undone at the end is undone in the order in which it was done over all scopes: only what it was is compared.
     """
     scopes: dict[str, list[tuple[int, str, int, bytes | None]]] = defaultdict(list)
     for entry in journal:
-        if entry.call and entry.phase != Phase.OPENED:
+        is_given_up = entry.phase == Phase.CANCELLED and entry.kind in (Kind.TIMER, Kind.SIGNAL)
+        if entry.call and entry.phase != Phase.OPENED and not is_given_up:
             is_undo = entry.kind == Kind.COMPENSATION
             call, key = (0, entry.name) if is_undo else (entry.call, entry.key)
             scopes["undone" if is_undo else entry.scope].append(
