@@ -144,8 +144,26 @@ begin
 end
 $$;
 
+-- L6 by try: those of these keys, each given once, that this transaction has locked now. NULL: none.
+create or replace function pgwf._try_lock_keys(p_keys text[])
+returns text[]
+language plpgsql
+volatile
+as $$
+begin
+  return (
+    select array_agg(k.singleton_key)
+    from (
+      select d.singleton_key, pg_try_advisory_xact_lock(pgwf._key_lock(d.singleton_key)) as locked
+      from unnest(p_keys) as d(singleton_key)
+      offset 0
+    ) as k
+    where k.locked);
+end
+$$;
+
 -- L6. The leases that held these keys are ended by the caller: their places are free, and the next jobs come up.
-create or replace function pgwf._free_keys(p_held pgwf.held[])
+create or replace function pgwf._free_keys(p_held pgwf.held[], p_now timestamptz)
 returns void
 language plpgsql
 volatile
@@ -163,7 +181,7 @@ begin
   where h.singleton_key = f.singleton_key
     and h.n = f.n
     and h.singleton_key = any (v_keys);
-  perform pgwf._bring_up(v_keys, pgwf._now());
+  perform pgwf._bring_up(v_keys, p_now);
 end
 $$;
 
@@ -176,16 +194,8 @@ as $$
 declare
   v_keys text[];
 begin
-  select array_agg(k.singleton_key)
-  into v_keys
-  from (
-    select l.singleton_key, pg_try_advisory_xact_lock(pgwf._key_lock(l.singleton_key)) as locked
-    from pgwf.lease as l
-    where l.n = any (p_n)
-      and l.singleton_key is not null
-    offset 0
-  ) as k
-  where k.locked;
+  v_keys := pgwf._try_lock_keys(array(
+    select distinct l.singleton_key from pgwf.lease as l where l.n = any (p_n) and l.singleton_key is not null));
   return array(
     select l.n
     from pgwf.lease as l

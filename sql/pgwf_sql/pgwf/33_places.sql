@@ -82,7 +82,7 @@ $$;
 -- leased after all and stays so) or 'none'. The caller holds the job row FOR UPDATE; here L6 if it has a key. Looks
 -- in the direction in which jobs move without their job row, and each delete waits for a mover in flight, so one pass
 -- is exact. Taking a candidate away brings up the next job of its key.
-create or replace function pgwf._catch(p_n bigint)
+create or replace function pgwf._catch(p_n bigint, p_now timestamptz)
 returns text
 language plpgsql
 volatile
@@ -105,7 +105,7 @@ begin
   end if;
   if found then
     if v_job.singleton_key is not null then
-      perform pgwf._bring_up(array[v_job.singleton_key], pgwf._now());
+      perform pgwf._bring_up(array[v_job.singleton_key], p_now);
     end if;
     return 'ready';
   end if;

@@ -36,8 +36,9 @@ begin
     select
       i.ord,
       i.job_id,
-      case when pgwf._job_flaw(i.job_id, i.need, coalesce(i.priority, 3), i.singleton_key) is null then nextval('pgwf.pos') end
-        as n
+      case
+        when pgwf._job_flaw(i.job_id, i.need, coalesce(i.priority, 3), i.singleton_key) is null then nextval('pgwf.pos')
+      end as n
     from unnest(p_job_ids, p_needs, p_priorities, p_singleton_keys)
       with ordinality as i(job_id, need, priority, singleton_key, ord)
   ), named as (

@@ -16,20 +16,12 @@ declare
   v_expired tid[];
   v_parked tid[];
 begin
-  select array_agg(k.singleton_key)
-  into v_keys
-  from (
-    select d.singleton_key, pg_try_advisory_xact_lock(pgwf._key_lock(d.singleton_key)) as locked
-    from (
-      select distinct r.singleton_key
-      from pgwf.ready as r
-      where r.ctid = any (p_rows)
-        and r.singleton_key is not null
-      limit KEYS_MAX
-    ) as d
-    offset 0
-  ) as k
-  where k.locked;
+  v_keys := pgwf._try_lock_keys(array(
+    select distinct r.singleton_key
+    from pgwf.ready as r
+    where r.ctid = any (p_rows)
+      and r.singleton_key is not null
+    limit KEYS_MAX));
 
   -- A new statement, with the keys' locks held: it sees what earlier holders of these locks committed.
   with mine as materialized (

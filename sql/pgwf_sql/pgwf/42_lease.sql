@@ -118,7 +118,7 @@ begin
   elsif exists (select from pgwf.need_setting as s where s.need = v_job.need and s.paused) then
     perform pgwf._refuse('WF005', format('job %s is not available to lease: need %s is paused', p_job_id, v_job.need));
   end if;
-  v_place := pgwf._catch(p_n => v_job.n);
+  v_place := pgwf._catch(v_job.n, v_now);
   if v_place = 'lease' then
     perform pgwf._refuse('WF005', format('job %s is not available to lease: it is ACTIVE', p_job_id));
   elsif (select r.places <= 0 from pgwf._key_room(v_job.singleton_key, v_now) as r) then

@@ -46,7 +46,7 @@ begin
   from unnest(p_n, p_available_at) as i(n, available_at)
   where j.n = i.n
     and j.n = any (p_n);
-  perform pgwf._free_keys(v_held);
+  perform pgwf._free_keys(v_held, p_now);
   perform pgwf._place(p_n, p_now);
 end
 $$;
@@ -96,7 +96,7 @@ begin
       v_items, v_status, p_needs, p_singleton_keys, p_available_at, p_wait_ords, p_wait_ids, p_worker_id, p_now);
     v_held := pgwf._end_leases(v_ok);
     perform pgwf._rewrite(v_items, v_status, p_needs, p_singleton_keys, p_available_at, p_wait_ords, p_wait_ids, p_now);
-    perform pgwf._free_keys(v_held);
+    perform pgwf._free_keys(v_held, p_now);
     perform pgwf._place(v_ok, p_now);
   end if;
   return query

@@ -84,7 +84,7 @@ begin
     delete from pgwf.edge as e where e.waiter = any (_end.n);
   end if;
   if v_held is not null then
-    perform pgwf._free_keys(v_held);
+    perform pgwf._free_keys(v_held, p_now);
   end if;
   if v_needs is not null then
     perform pgwf._wake_needs(v_needs);

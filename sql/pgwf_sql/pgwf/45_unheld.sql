@@ -104,7 +104,7 @@ begin
   perform pgwf._refuse_unheld(v_job, v_n, p_job_id, v_now, 'reschedule');
   if v_status = any ('{unknown,cycle}') then
     perform pgwf._refuse_reschedule(v_status, p_job_id, null, p_next_need, p_singleton_key, v_wait_for);
-  elsif pgwf._catch(v_n) = 'lease' then
+  elsif pgwf._catch(v_n, v_now) = 'lease' then
     perform pgwf._refuse('WF005', format('job %s is not available to reschedule: it is ACTIVE', p_job_id));
   end if;
   perform pgwf._trace_reschedule(
@@ -139,7 +139,7 @@ begin
   v_job := pgwf._lock_unheld(p_job_id, p_worker_id, v_now, 'complete');
   -- The waiters before the key that _catch takes: L5 before L6.
   perform pgwf._lock_waiters(array[v_job.n]);
-  if pgwf._catch(v_job.n) = 'lease' then
+  if pgwf._catch(v_job.n, v_now) = 'lease' then
     perform pgwf._refuse('WF005', format('job %s is not available to complete: it is ACTIVE', p_job_id));
   end if;
   perform pgwf._end(array[v_job.n], null, 'completed', p_worker_id, v_now, false);
@@ -215,7 +215,7 @@ begin
   if v_job.priority = p_priority then
     return;
   end if;
-  v_place := pgwf._catch(v_n);
+  v_place := pgwf._catch(v_n, v_now);
   update pgwf.job set priority = p_priority where n = v_n;
   if v_place in ('timer', 'ready', 'parked') then
     perform pgwf._place(array[v_n], v_now);

@@ -27,7 +27,7 @@ begin
   perform pgwf._refuse_absent(v_job, v_n, p_job_id, 'cancelled');
   v_already := v_job.cancel_at is not null;
   if not v_already then
-    v_place := pgwf._catch(v_n);
+    v_place := pgwf._catch(v_n, v_now);
     update pgwf.job as j
     set
       cancel_at = v_now,

@@ -101,7 +101,7 @@ begin
   into v_ended, v_held, v_needs
   from ended as e;
 
-  perform pgwf._free_keys(v_held);
+  perform pgwf._free_keys(v_held, p_now);
   perform pgwf._place(v_ended, p_now);
   perform pgwf._wake_needs(v_needs);
   return coalesce(v_ended, '{}');
@@ -169,20 +169,12 @@ as $$
 declare
   v_keys text[];
 begin
-  select array_agg(k.singleton_key)
-  into v_keys
-  from (
-    select d.singleton_key, pg_try_advisory_xact_lock(pgwf._key_lock(d.singleton_key)) as locked
-    from (
-      select s.singleton_key
-      from pgwf.key_setting as s
-      where s.next_token_at <= p_now
-      order by s.next_token_at
-      limit p_limit
-    ) as d
-    offset 0
-  ) as k
-  where k.locked;
+  v_keys := pgwf._try_lock_keys(array(
+    select s.singleton_key
+    from pgwf.key_setting as s
+    where s.next_token_at <= p_now
+    order by s.next_token_at
+    limit p_limit));
   if v_keys is null then
     return 0;
   end if;
@@ -255,14 +247,8 @@ declare
   v_n bigint[];
   v_keys text[];
 begin
-  select array_agg(k.singleton_key)
-  into v_keys
-  from (
-    select d.singleton_key, pg_try_advisory_xact_lock(pgwf._key_lock(d.singleton_key)) as locked
-    from (select distinct j.singleton_key from pgwf.job as j where j.n = any (p_n) and j.singleton_key is not null) as d
-    offset 0
-  ) as k
-  where k.locked;
+  v_keys := pgwf._try_lock_keys(array(
+    select distinct j.singleton_key from pgwf.job as j where j.n = any (p_n) and j.singleton_key is not null));
   select array_agg(j.n)
   into v_n
   from pgwf.job as j
@@ -308,8 +294,8 @@ begin
 end
 $$;
 
--- Forgets what nobody reads any more: all but the newest position of claims, all but the newest token bucket of each need and key, workers long silent, and the
--- requests of workers that died in their sleep.
+-- Forgets what nobody reads any more: all but the newest position of claims and the newest token bucket of each need and
+-- key, workers long silent, and the requests of workers that died in their sleep.
 create or replace function pgwf._trim(p_now timestamptz)
 returns void
 language plpgsql
@@ -340,7 +326,8 @@ end
 $$;
 
 -- Do what time has made due: end lapsed leases, promote timers, bring up jobs whose key has a token again, archive
--- cancelled and expired jobs, release who waits for them; at most p_limit jobs of each kind. Returns how many jobs it moved, 0 when another sweep is running.
+-- cancelled and expired jobs, release who waits for them; at most p_limit jobs of each kind. Returns how many jobs it
+-- moved, 0 when another sweep is running.
 -- Locks: only by try, never waits. Errors: 23502, WF001, WF020. Wakes workers for what became runnable.
 create or replace function pgwf.sweep(p_worker_id text, p_limit int default 500)
 returns int

@@ -34,7 +34,7 @@ begin
   perform pgwf._place(v_freed, v_now);
   foreach v_n in array coalesce(v_shelved, '{}') loop
     -- A job that a claim took just now keeps its lease; its next lapse decides.
-    if pgwf._catch(v_n) <> 'lease' then
+    if pgwf._catch(v_n, v_now) <> 'lease' then
       update pgwf.job set shelved = true where n = v_n;
     end if;
   end loop;

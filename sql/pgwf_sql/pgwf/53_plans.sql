@@ -11,9 +11,9 @@ declare
   HOT constant text[] := array[
     'submit_job', 'submit_jobs', 'get_work', 'lease_job', 'extend_lease', 'extend_leases', 'reschedule_job',
     'reschedule_jobs', 'reschedule_unheld_job', 'release_job', 'complete_job', 'complete_jobs', 'complete_unheld_job',
-    'cancel_job', 'archive_cancelled_jobs', 'clear_crash_concern', 'wake_jobs', 'set_priority', 'sweep', 'next_wakeup', 'limit_key',
-    '_lock_jobs', '_place', '_catch', '_release_waiters', '_free_keys', '_claim', '_submit', '_end', '_requeue',
-    '_wake_jobs', '_wake'];
+    'cancel_job', 'archive_cancelled_jobs', 'clear_crash_concern', 'wake_jobs', 'set_priority', 'sweep', 'next_wakeup',
+    'limit_key', '_lock_jobs', '_place', '_catch', '_release_waiters', '_free_keys', '_claim', '_submit', '_end',
+    '_requeue', '_wake_jobs', '_wake'];
   v_function regprocedure;
 begin
   for v_function in

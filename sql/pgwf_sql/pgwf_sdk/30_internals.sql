@@ -183,7 +183,7 @@ create or replace function pgwf_sdk._end_jobs(p_n bigint[], p_outcome text, p_wo
 language plpgsql volatile
 as $$
 begin
-  perform pgwf._catch(j.n)
+  perform pgwf._catch(j.n, p_now)
   from pgwf.job j
   where j.n = any (p_n) and not exists (select from pgwf.lease l where l.n = j.n);
   perform pgwf._end(p_n, null, p_outcome, p_worker_id, p_now, false);

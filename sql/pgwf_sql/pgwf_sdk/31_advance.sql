@@ -127,7 +127,9 @@ begin
 
   return query
   select r.n, r.run_id, r.workflow, r.need, j.need, r.build, r.seed, r.trace, r.deadline, c.lease_id, c.lease_no, j.streak,
-    coalesce((select h.seq from pgwf_journal.entry h where h.n = r.n order by h.seq desc limit 1), 0), e.calls, e.kinds, e.phases, e.scopes, e.names, e.occurrences, e.payloads, e.encodings, e.times,
+    -- As pgwf_journal._head and _inbox, which cost more to call for each run than most runs have to say.
+    coalesce((select h.seq from pgwf_journal.entry h where h.n = r.n order by h.seq desc limit 1), 0),
+    e.calls, e.kinds, e.phases, e.scopes, e.names, e.occurrences, e.payloads, e.encodings, e.times,
     case when exists (select from pgwf_sdk.inbox i where i.n = c.n) then pgwf_sdk._inbox(c.n, 0) end,
     (select jsonb_agg(jsonb_build_object(
       'key', t.key, 'no', t.no, 'next_at', t.next_at, 'first_at', t.first_at, 'heartbeat', t.heartbeat) order by t.key) from pgwf_sdk.attempt t where t.n = c.n),

@@ -284,7 +284,7 @@ begin
   where a.disposition <> 'keep' or a.decides or a.ord = any (p_asking);
   if cardinality(v_ending) > 0 then
     select coalesce(array_agg(distinct r.parent) filter (where r.parent is not null), '{}')
-      || array(select a.n from pgwf_sdk.attachment a where a.target = any (v_ending))
+      || pgwf_sdk._attached_to(v_ending)
     into parents
     from pgwf_sdk.run r where r.n = any (v_ending);
     children := array(select r.n from pgwf_sdk.run r where r.parent = any (v_ending) and r.finished_at is null);
@@ -293,7 +293,7 @@ begin
   perform pgwf_sdk._lock_runs(moving || parents || children || array(select t.n from pgwf_sdk._attach_targets(p_n, p_attaches) t));
   if cardinality(v_ending) > 0 then
     -- Some may have attached before the rows were ours; from now on nobody can, as that takes the row of the run that ends.
-    v_late := array(select a.n from pgwf_sdk.attachment a where a.target = any (v_ending) and a.n <> all (parents));
+    v_late := array(select a.n from unnest(pgwf_sdk._attached_to(v_ending)) a(n) where a.n <> all (parents));
     if cardinality(v_late) > 0 then
       perform pgwf_sdk._lock_runs(v_late);
       parents := parents || v_late;

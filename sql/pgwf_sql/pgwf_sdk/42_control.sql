@@ -127,7 +127,7 @@ begin
   perform pgwf._lock_jobs(array[v_n], '{}');
   select r.status into v_status from pgwf_sdk.run r where r.n = v_n;
   if v_status = 'paused' then
-    perform pgwf_sdk._park_for_ever(v_n);
+    perform pgwf_sdk._park_for_ever(v_n, pgwf_sdk._now());
     perform pgwf._tell_holders(array[v_n]);
   end if;
   return v_status;
@@ -136,12 +136,12 @@ $$;
 
 -- Effect: parks the job of a run for ever; one that a worker holds, when its lease ends in whatever way.
 -- The caller holds the run row and the job row.
-create or replace function pgwf_sdk._park_for_ever(p_n bigint) returns void
+create or replace function pgwf_sdk._park_for_ever(p_n bigint, p_now timestamptz) returns void
 language plpgsql volatile
 as $$
 begin
   if exists (select from pgwf.job j where j.n = p_n and j.cancel_at is null) then
-    perform pgwf._catch(p_n);
+    perform pgwf._catch(p_n, p_now);
     update pgwf.job j set available_at = 'infinity' where j.n = p_n;
   end if;
 end
