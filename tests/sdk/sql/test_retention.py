@@ -105,10 +105,25 @@ def test_a_range_that_has_entries_already_is_left_to_the_default_partition(db: C
     assert "entry_35000000" in partitions(db)
 
 
+def test_an_entry_on_its_way_while_its_partition_is_made_goes_there(
+    db: Conn, two_sessions: tuple[Session, Session]
+) -> None:
+    maker, writer = two_sessions
+    go_to(db, 12_000_000)
+    maker.run("begin")
+    maker.run("select pgwf_journal._make_partition('entry_10000000', '10000000', '15000000')")
+    started = writer.start("select pgwf_sdk.start('checkout', p_run_id => 'order-1')")
+    writer.wait_blocked()
+    maker.run("commit")
+
+    started.result()
+
+    assert rows(db, "select count(*) from pgwf_journal.entry_10000000") == [(1,)]
+
+
 def test_partitions_are_made_beside_an_open_append_and_an_open_reader(
     db: Conn, hand: Hand, two_sessions: tuple[Session, Session]
 ) -> None:
-    """The other order needs no test: making them takes no lock that outlives its own transaction."""
     holder, reader = two_sessions
     start(db)
     held = hand.take()
