@@ -135,7 +135,7 @@ insert into pgwf.schema_version (version) values (1);
 alter table pgwf.held drop constraint held_pkey, add constraint held_pkey primary key (singleton_key);
 drop table pgwf.key_setting, pgwf.bucket;
 create table pgwf.bucket (need text, gen bigint generated always as identity, tokens float8, filled_at timestamptz);
-drop function pgwf._complete(text[], text[], text, timestamptz), pgwf._free_keys(pgwf.held[]);
+drop function pgwf._complete, pgwf._free_keys;
 create function pgwf._complete(p_job_ids text[], p_lease_ids text[], p_worker_id text, p_now timestamptz)
 returns table (ord int, status text) language plpgsql as 'begin end';
 create function pgwf._free_keys(p_keys text[]) returns void language plpgsql as 'begin end';
