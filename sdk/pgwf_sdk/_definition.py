@@ -14,7 +14,7 @@ import msgspec
 from typing_extensions import ParamSpec
 
 from pgwf_sdk._errors import ContextError, DefinitionError, SerialisationError, UndecodableError
-from pgwf_sdk._names import check_id, check_name, name_of
+from pgwf_sdk._names import check_name, check_need, name_of
 from pgwf_sdk._parameters import Parameters, annotations_of
 from pgwf_sdk._retry import RetryPolicy
 from pgwf_sdk._serial import Codec, codec_for
@@ -400,7 +400,7 @@ def workflow(
     _check_context(own_name, parameters[0], is_async=is_async)
     kind: Any = AsyncWorkflow if is_async else SyncWorkflow
     made: Workflow[..., Any] = kind(fn, own_name, own_name if need is None else need, build)
-    check_id(made.home, f"need of workflow {own_name!r}")
+    check_need(made.home, f"need of workflow {own_name!r}")
     return made
 
 

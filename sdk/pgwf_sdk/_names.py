@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from pgwf_sdk._errors import DefinitionError
+from pgwf_sdk._wording import without_addresses
 
 NAME_BYTES_MAX = 200
 ID_BYTES_MAX = 512
+HUMAN_PREFIX: Final = "human."
+"""Needs that begin with it belong to people: no program may offer them."""
 _RESERVED = frozenset("/#[]")  # They have a meaning in entry keys.
 
 
@@ -36,6 +39,16 @@ def check_id(text: str, subject: str) -> str:
     return text
 
 
+def check_need(need: str, subject: str) -> str:
+    """Return `need` when programs may offer it. DefinitionError: they may not, or the database does not take it."""
+    if check_id(need, subject).startswith(HUMAN_PREFIX):
+        raise DefinitionError(
+            f"{subject}: {need!r} belongs to people, as all that begins with {HUMAN_PREFIX!r}, so no worker would ever"
+            " come; expected another need, or ctx.human(…) for what a person decides"
+        )
+    return need
+
+
 def check_text(text: str, subject: str) -> str:
     """Return `text` when the database can hold it. DefinitionError: it cannot."""
     if "\0" in text or (not text.isascii() and text != text.encode(errors="replace").decode()):
@@ -52,8 +65,9 @@ def name_of(fn: Any) -> str:
     qualname = getattr(cast("Any", fn), attribute, None)
     name = qualname.rpartition(".")[2] if isinstance(qualname, str) else ""
     if not name or name == "<lambda>":
+        found = without_addresses(repr(cast("Any", fn)))
         raise DefinitionError(
-            f"{cast('Any', fn)!r} has no name of its own, and steps and workflows are known by name in the journal;"
+            f"{found} has no name of its own, and steps and workflows are known by name in the journal;"
             ' give it one: step(name="…")(fn)'
         )
     return check_name(name, repr(cast("Any", fn)))

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pgwf_sdk._errors import DefinitionError
-from pgwf_sdk._names import check_id
+from pgwf_sdk._names import check_need
 from pgwf_sdk._retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -42,8 +42,10 @@ def check_options(step: Step[..., Any]) -> None:
             raise DefinitionError(
                 f"step {step.name!r}: {option} is {value!r}; expected a {kind.__name__}, such as {_EXAMPLES[kind]}"
             )
+        if isinstance(value, timedelta) and value <= timedelta(0):
+            raise DefinitionError(f"step {step.name!r}: {option} is {value}; expected longer than nothing")
     if step.need is not None:
-        check_id(step.need, f"step {step.name!r}: need")
+        check_need(step.need, f"step {step.name!r}: need")
     if step.on_cancel not in (None, "abort", "finish"):
         raise DefinitionError(f"step {step.name!r}: on_cancel is {step.on_cancel!r}; expected 'abort' or 'finish'")
     if step.durability is not None:

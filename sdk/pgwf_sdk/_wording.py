@@ -1,6 +1,10 @@
 """Durations and counts in words: short ones that fit a column, and whole ones for sentences."""
 
+import re
 from datetime import timedelta
+from typing import Final
+
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def duration_words(seconds: float) -> str:
@@ -63,3 +67,8 @@ def stuck_words(status: str, run_id: str) -> str | None:
     if status in {"blocked", "crash_concern"}:
         return f"it does not go on until somebody acts: `pgwf why {run_id}` says what to do"
     return None
+
+
+def without_addresses(text: str) -> str:
+    """What `repr` says of objects, without where they are in memory: a replay says the same."""
+    return _ADDRESS.sub("", text)

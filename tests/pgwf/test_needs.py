@@ -184,8 +184,12 @@ def test_old_token_buckets_are_trimmed_by_the_sweep(pgwf: Leasing, clock: Clock)
     ("limits", "message"),
     [
         ({"max_active": -1}, "max_active must be 0 or more, not -1"),
-        ({"rate": 0}, "rate must be positive, not 0"),
-        ({"rate": 5, "burst": 0.5}, "burst must be 1 or more, not 0.5"),
+        ({"rate": 0}, "rate must be a positive number, not 0"),
+        ({"rate": float("nan")}, "rate must be a positive number, not NaN"),
+        ({"rate": float("inf")}, "rate must be a positive number, not Infinity"),
+        ({"rate": 5, "burst": 0.5}, "burst must be a number of 1 or more, not 0.5"),
+        ({"rate": 5, "burst": float("nan")}, "burst must be a number of 1 or more, not NaN"),
+        ({"burst": 3}, "burst 3 is given without a rate"),
     ],
 )
 def test_limits_out_of_range_are_refused(pgwf: Leasing, limits: dict[str, float], message: str) -> None:

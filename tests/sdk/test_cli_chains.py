@@ -44,6 +44,8 @@ def test_a_cancel_may_say_how_long_the_cleanup_may_take(pgwf: Pgwf, db: Conn) ->
     again = pgwf("cancel", "order-1")
 
     assert wrong.code == 2
+    assert "--grace" in wrong.err
+    assert "expected a duration such as 90s" in wrong.err
     assert (said.code, again.code) == (0, 0)
     assert "run order-1: asked to stop" in said.err
     assert "was asked to stop before" in again.err

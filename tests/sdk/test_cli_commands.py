@@ -172,7 +172,9 @@ def test_the_exit_code_says_how_a_run_ended(pgwf: Pgwf) -> None:
     assert failed.code == 10
     assert failed.out == ""
     assert "run failing-1 failed: ValueError: 3 is too many" in failed.err
-    assert "ValueError: 3 is too many" in pgwf("show", "failing-1").out
+    shown = pgwf("show", "failing-1").out
+    assert "ValueError: 3 is too many" in shown
+    assert all(", the last: its retry policy" in said for said in (failed.err, shown)), "notes are shown"
     assert pgwf("start", "delivering", "--id", "delivering-1").code == 0
     assert pgwf("result", "delivering-1").code == 7
     assert pgwf("result", "delivering-1", "--wait", "--timeout", "0s").code == 7

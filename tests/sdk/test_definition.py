@@ -271,3 +271,28 @@ def test_a_step_is_generic_over_its_parameters_and_result() -> None:
 def test_an_option_of_the_wrong_type_is_refused_where_the_step_is_defined(option: str, value: object) -> None:
     with pytest.raises(DefinitionError, match=rf"{option} is .*; expected a \w+, such as"):
         step(**{option: value})(len)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("option", ["timeout", "total_timeout", "heartbeat_timeout"])
+@pytest.mark.parametrize("length", [timedelta(0), timedelta(seconds=-1)])
+def test_a_step_has_longer_than_nothing(option: str, length: timedelta) -> None:
+    options: dict[str, Any] = {option: length}
+
+    with pytest.raises(DefinitionError, match=f"{option} is .*; expected longer than nothing"):
+        step(**options)(charge.fn)
+
+
+def test_what_belongs_to_people_is_no_need_of_a_program() -> None:
+    def takes(ctx: Context) -> None: ...
+
+    for define in (step(need="human.review"), workflow(need="human.review")):
+        with pytest.raises(DefinitionError, match=r"'human\.review' belongs to people"):
+            cast("Any", define)(takes)
+
+
+def test_an_error_about_a_function_names_no_address() -> None:
+    with pytest.raises(DefinitionError) as refused:
+        step(lambda: 1)
+
+    assert "<lambda>" in str(refused.value)
+    assert " at 0x" not in str(refused.value)

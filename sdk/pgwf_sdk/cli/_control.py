@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
@@ -10,6 +11,7 @@ import click
 import msgspec
 
 from pgwf_sdk import ops
+from pgwf_sdk.cli._durations import duration
 from pgwf_sdk.cli._exit import CliError, ExitCode, code_of
 from pgwf_sdk.cli._output import talk, write_object
 from pgwf_sdk.cli._parameters import assembled, parse_parameters, read_input
@@ -41,7 +43,7 @@ IDS_MAX = 10_000
     help="What lists find it by, as attr:NAME=TEXT; repeatable.",
 )
 @click.option("--wait", is_flag=True, help="Wait for the end and print the result.")
-@click.option("--timeout", metavar="DURATION", help="Wait no longer than this, such as 30s or 5m.")
+@click.option("--timeout", type=duration, help="Wait no longer than this, such as 30s or 5m.")
 @output_options
 def start(
     workflow: str,
@@ -53,7 +55,7 @@ def start(
     singleton_key: str | None,
     attributes: tuple[str, ...],
     wait: bool,
-    timeout: str | None,
+    timeout: timedelta | None,
 ) -> int:
     """Start a run and print its id.
 
@@ -63,7 +65,6 @@ def start(
     _require_workflow_name(workflow)
     args, kwargs = _arguments(parameters, input_)
     named = _attributes(attributes)
-    patience = ops.parse_duration(timeout) if timeout is not None else None
     if ":" in workflow:
         started_id, is_new = _start_call(
             workflow, args, kwargs, run_id=run_id, priority=priority, attributes=named, singleton_key=singleton_key
@@ -86,8 +87,8 @@ def start(
         )
     talk(f"started run {started_id}" if is_new else f"run {started_id} had been started with this input before")
     _warn_without_worker(started_id, workflow)
-    if wait or patience is not None:
-        wait_until_over(started_id, patience)
+    if wait or timeout is not None:
+        wait_until_over(started_id, timeout)
         return print_result(started_id)
     write_object("pgwf.run/1", ops.get_run(session().client, started_id), text=printable(started_id), id_=started_id)
     return int(ExitCode.OK)
@@ -142,15 +143,16 @@ def _id_command(name: str, doc: str, *, reason: bool, act: Callable[[str, str | 
 @click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--reason", help="Why; it is recorded.")
 @click.option(
-    "--grace", metavar="DURATION", help="How long they may clean up, such as 30s, before they are terminated. [5m]"
+    "--grace",
+    type=duration,
+    help="How long they may clean up, such as 30s, before they are terminated. [5m]",
 )
 @dsn_option
-def cancel(run_ids: tuple[str, ...], reason: str | None, grace: str | None) -> int:
+def cancel(run_ids: tuple[str, ...], reason: str | None, grace: timedelta | None) -> int:
     """Ask runs to stop: their code sees RunCancelled and may clean up. `-` reads ids from standard input."""
-    patience = None if grace is None else ops.parse_duration(grace)
 
     def act(run_id: str, reason: str | None) -> str:
-        answer = session().client.cancel(run_id, reason=reason, by=session().user, grace=patience)
+        answer = session().client.cancel(run_id, reason=reason, by=session().user, grace=grace)
         return {"requested": "asked to stop", "already_requested": "was asked to stop before"}.get(
             answer, f"was over already: {answer}"
         )

@@ -1,7 +1,7 @@
 """Questions to people: `pgwf human list`, `show`, `claim`, `release` and `decide`."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from pgwf_sdk import ops
+from pgwf_sdk.cli._durations import duration
 from pgwf_sdk.cli._exit import CliError, ExitCode
 from pgwf_sdk.cli._output import talk, write_object, write_rows
 from pgwf_sdk.cli._parameters import assembled, parse_parameters, read_input
@@ -77,13 +78,20 @@ def show(task_id: str) -> None:
 
 @human.command("claim")
 @click.argument("task_id", metavar="TASK")
-@click.option("--for", "duration", default="4h", show_default=True, metavar="DURATION", help="How long you keep it.")
+@click.option(
+    "--for",
+    "length",
+    default="4h",
+    show_default=True,
+    type=duration,
+    help="How long you keep it.",
+)
 @_as_option
 @output_options
-def claim(task_id: str, duration: str, name: str | None) -> None:
+def claim(task_id: str, length: timedelta, name: str | None) -> None:
     """Take a task, so that nobody else decides it meanwhile."""
     task = ops.get_task(session().client, task_id)
-    until = session().client.human.claim(task.task_id, by=name or session().user, duration=ops.parse_duration(duration))
+    until = session().client.human.claim(task.task_id, by=name or session().user, duration=length)
     claimed = ops.get_task(session().client, task.task_id)
     is_capped = claimed.expires_at is not None and claimed.expires_at < until
     ends = f"{_when(claimed.expires_at)}, when it expires" if is_capped else _when(until)

@@ -1,5 +1,6 @@
 """Limits for all workers at once, as operators type them for needs and for singleton keys."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -48,6 +49,9 @@ def set_limits(
         raise click.UsageError("give --active, --rate or both; or --none to lift the limits")
     if burst is not None and rate is None:
         raise click.UsageError("--burst goes with --rate")
+    for option, number in (("--rate", rate), ("--burst", burst)):
+        if number is not None and not math.isfinite(number):
+            raise click.UsageError(f"{option} is {number}; expected a number such as 10 or 0.5")
     act(max_active, rate, burst)
     bounds = limit_words(max_active, rate)
     talk(f"{name}: {bounds}, from the next run on" if bounds else f"{name}: {unlimited}")

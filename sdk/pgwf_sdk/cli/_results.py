@@ -58,5 +58,5 @@ def _failure_words(ending: ops.Ending) -> str:
     failure = ops.failure_of(ending.payload)
     if failure is None:
         return words
-    words += f": {failure.line()}"
-    return f"{words}\n{failure.traceback.rstrip()}" if failure.traceback else words
+    lines = [f"{words}: {failure.line()}", *failure.notes, failure.traceback.rstrip()]
+    return "\n".join(filter(None, lines))

@@ -3,11 +3,13 @@
 import shutil
 import sys
 from collections.abc import Iterable
+from datetime import timedelta
 from types import MappingProxyType
 
 import click
 
 from pgwf_sdk import ops
+from pgwf_sdk.cli._durations import duration
 from pgwf_sdk.cli._output import (
     json_object,
     talk,
@@ -92,9 +94,9 @@ def why(run_id: str) -> None:
 @click.command("result")
 @click.argument("run_id", metavar="ID")
 @click.option("--wait", is_flag=True, help="Wait until the run is over; Ctrl-C stops the waiting, not the run.")
-@click.option("--timeout", metavar="DURATION", help="Wait no longer than this, such as 30s or 5m; exit 7 after it.")
+@click.option("--timeout", type=duration, help="Wait no longer than this, such as 30s or 5m; exit 7 after it.")
 @output_options
-def result(run_id: str, wait: bool, timeout: str | None) -> int:
+def result(run_id: str, wait: bool, timeout: timedelta | None) -> int:
     """Print what a run returned, as JSON.
 
     Exit code 0 if it completed, 10 if it failed (its error is printed), 11 if it was cancelled or terminated, 7 if it
@@ -102,7 +104,7 @@ def result(run_id: str, wait: bool, timeout: str | None) -> int:
     """
     run = ops.get_run(session().client, run_id)
     if wait or timeout is not None:
-        wait_until_over(run.run_id, ops.parse_duration(timeout) if timeout is not None else None)
+        wait_until_over(run.run_id, timeout)
     return print_result(run.run_id)
 
 
@@ -120,8 +122,9 @@ def _show_timeline(run_id: str, *, fold: bool, ascii_only: bool, width: int | No
         write_sentence(f"attributes: {', '.join(f'{name}={value}' for name, value in sorted(run.attributes.items()))}")
     if not run.is_final:
         write_explanation(ops.why_not_running(client, run.run_id))
-    elif (failure := _failure_line(run)) is not None:
-        write_sentence(failure)
+    elif (failure := _failure(run)) is not None:
+        for sentence in (failure.line(), *failure.notes):
+            write_sentence(sentence)
     write_lines("")
     write_lines(
         render_timeline(
@@ -142,12 +145,11 @@ def _headline(run: ops.RunSummary) -> str:
     return "; ".join(parts)
 
 
-def _failure_line(run: ops.RunSummary) -> str | None:
+def _failure(run: ops.RunSummary) -> ops.Failure | None:
     """Why a run did not complete."""
     if run.status in {"completed", "continued"}:
         return None
-    failure = ops.failure_of(ops.get_ending(session().client, run.run_id).payload)
-    return failure.line() if failure is not None else None
+    return ops.failure_of(ops.get_ending(session().client, run.run_id).payload)
 
 
 def _show_journal(run_id: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from pgwf_sdk import ops
+from pgwf_sdk.cli._durations import duration
 from pgwf_sdk.cli._exit import CliError, ExitCode
 from pgwf_sdk.cli._health import Address, ask
 from pgwf_sdk.cli._load import workflows_of
@@ -45,7 +46,11 @@ def worker() -> None:
     "--limit", "limits", multiple=True, metavar="CAPABILITY=N", help="What it does for one at once; repeatable."
 )
 @click.option("--step-threads", type=click.IntRange(1, 10_000), help="Plain (not async) steps it runs at once.")
-@click.option("--grace", metavar="DURATION", help="How long steps may go on once it is told to stop (default: 30s).")
+@click.option(
+    "--grace",
+    type=duration,
+    help="How long steps may go on once it is told to stop (default: 30s).",
+)
 @click.option("--build", help="Version of this code, for runs that are pinned to one.")
 @click.option("--name", help="Its name in the worker list (default: host and process).")
 @click.option("--processes", type=click.IntRange(1, 1000), help="Run so many of it, and start again those that die.")
@@ -76,7 +81,7 @@ def run(context: click.Context, /, references: tuple[str, ...], processes: int |
             concurrency=options["concurrency"],
             limits=_parsed(options["limits"]),
             step_threads=options["step_threads"],
-            grace=None if options["grace"] is None else ops.parse_duration(options["grace"]),
+            grace=options["grace"],
             build=options["build"],
             name=options["name"],
             health=health,
@@ -144,14 +149,13 @@ def list_command() -> None:
 @worker.command("drain")
 @click.argument("worker_ids", metavar="WORKER...", nargs=-1, required=True)
 @click.option("--wait", is_flag=True, help="Wait until they have stopped.")
-@click.option("--timeout", metavar="DURATION", help="Wait no longer than this, such as 30s or 5m.")
+@click.option("--timeout", type=duration, help="Wait no longer than this, such as 30s or 5m.")
 @dsn_option
-def drain(worker_ids: tuple[str, ...], wait: bool, timeout: str | None) -> int:
+def drain(worker_ids: tuple[str, ...], wait: bool, timeout: timedelta | None) -> int:
     """Ask workers, wherever they are, to stop: they end the steps under way, give their runs back and exit with 0.
 
     Each learns so from its next heartbeat, a third of its lease away at most. `pgwf worker list -o ids` has the names.
     """
-    patience = ops.parse_duration(timeout) if timeout is not None else None
     first_failure = ExitCode.OK
     asked: list[str] = []
     for worker_id in worker_ids:
@@ -161,14 +165,14 @@ def drain(worker_ids: tuple[str, ...], wait: bool, timeout: str | None) -> int:
         else:
             talk(f"no worker {worker_id!r} has been heard of; `pgwf worker list` shows those that are there")
             first_failure = ExitCode.NOT_FOUND
-    if wait or patience is not None:
-        first_failure = first_failure or _wait_until_gone(asked, patience)
+    if wait or timeout is not None:
+        first_failure = first_failure or _wait_until_gone(asked, timeout)
     return int(first_failure)
 
 
-def _wait_until_gone(worker_ids: Sequence[str], patience: timedelta | None) -> ExitCode:
+def _wait_until_gone(worker_ids: Sequence[str], timeout: timedelta | None) -> ExitCode:
     """Wait until none of the workers is live."""
-    end = math.inf if patience is None else time.monotonic() + patience.total_seconds()
+    end = math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
     while left := {row.worker_id for row in ops.list_workers(session().client) if row.is_live}.intersection(worker_ids):
         if time.monotonic() > end:
             talk(f"still there: {', '.join(sorted(left))}")

@@ -12,6 +12,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     type: str = "unknown"
     message: str = ""
     traceback: str = ""
+    notes: list[str] = []
 
     def line(self) -> str:
         """Class and message, as the last line of a traceback has them."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pgwf_sdk._errors import ContextError, RunContinued
 from pgwf_sdk._misuse import check_call
-from pgwf_sdk._names import check_id
+from pgwf_sdk._names import check_need
 from pgwf_sdk.replay._calls import HopCall
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ __all__ = ["continuation", "leave", "open_hop"]
 def open_hop(scope: Scope, need: str) -> HopCall:
     """The call that moves the run to workers that offer `need`."""
     _check_is_root(scope, "ctx.hop")
-    call = HopCall(scope, check_id(need, "ctx.hop"))
+    call = HopCall(scope, check_need(need, "ctx.hop"))
     scope.machine.open(call)
     return call
 

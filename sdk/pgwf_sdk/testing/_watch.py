@@ -10,6 +10,7 @@ from pgwf_journal import Phase
 from pgwf_sdk import _serial
 from pgwf_sdk._definition import pinned
 from pgwf_sdk._errors import Suspend
+from pgwf_sdk._wording import without_addresses
 from pgwf_sdk.replay import (
     Abandon,
     AsyncActivation,
@@ -192,7 +193,7 @@ def difference(info: RunInfo, blocked: Blocked) -> ReplayDifferenceError:
 
 
 def said(outcome: Outcome | None) -> str:
-    """An outcome in words, without what differs between equal ones: the lines of a traceback."""
+    """An outcome in words, without what differs between equal ones: the lines of a traceback, addresses of objects."""
     match outcome:
         case None:
             return "went on"
@@ -200,7 +201,7 @@ def said(outcome: Outcome | None) -> str:
             return f"returned {_text(payload, encoding)}"
         case Failed(payload=payload) | Cancelled(payload=payload):
             envelope: Mapping[str, Any] = msgspec.json.decode(payload)
-            return f"raised {envelope.get('type')}: {envelope.get('message')}"
+            return without_addresses(f"raised {envelope.get('type')}: {envelope.get('message')}")
         case _:
             return f"was {type(outcome).__name__.lower()}"
 

@@ -7,10 +7,9 @@ from datetime import timedelta
 from typing import Final
 
 from pgwf_sdk._errors import DefinitionError
-from pgwf_sdk._names import ID_BYTES_MAX, check_id, check_text
+from pgwf_sdk._names import HUMAN_PREFIX, ID_BYTES_MAX, check_id, check_text
 from pgwf_sdk.replay import CallId, HumanRequest, OpenHuman, StartChild
 from pgwf_sdk.worker._advance import ChildStart, TaskOpening
-from pgwf_sdk.worker._settings import HUMAN_PREFIX
 
 CHILD_ID_BYTES_MAX: Final = 200
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from pgwf_sdk._definition import Workflow, pinned
 from pgwf_sdk._errors import DefinitionError
 from pgwf_sdk._misuse import check_names, check_workflows
+from pgwf_sdk._names import HUMAN_PREFIX
 from pgwf_sdk._sealing import Sealing
 
 CONCURRENCY: Final = 64
@@ -22,9 +23,6 @@ POLL: Final = timedelta(seconds=5)
 """How often an idle worker looks for work when nobody tells it of any."""
 GRACE: Final = timedelta(seconds=30)
 """How long a draining worker waits for steps that are running."""
-
-HUMAN_PREFIX: Final = "human."
-"""Needs that begin with it belong to people."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ declare
   v_burst double precision := coalesce(p_burst, greatest(1, p_rate));
 begin
   perform pgwf._change_need(p_need, p_worker_id);
-  perform pgwf._require_limits(p_max_active, 0, p_rate, v_burst);
+  perform pgwf._require_limits(p_max_active, 0, p_rate, p_burst);
   insert into pgwf.need_setting (need, max_active, rate, burst)
   values (p_need, p_max_active, p_rate, case when p_rate is not null then v_burst end)
   on conflict (need) do update set max_active = excluded.max_active, rate = excluded.rate, burst = excluded.burst;
@@ -98,7 +98,7 @@ begin
   elsif octet_length(p_key) not between 1 and 512 then
     perform pgwf._refuse('WF001', 'key must have 1 to 512 bytes');
   end if;
-  perform pgwf._require_limits(p_max_active, 1, p_rate, v_burst);
+  perform pgwf._require_limits(p_max_active, 1, p_rate, p_burst);
   perform pg_advisory_xact_lock(pgwf._key_lock(p_key));
   if p_max_active is null and p_rate is null then
     delete from pgwf.key_setting where singleton_key = p_key;
@@ -116,7 +116,7 @@ begin
 end
 $$;
 
--- What limit_need and limit_key refuse of limits. p_burst is given whenever p_rate is.
+-- What limit_need and limit_key refuse of limits. NaN is more than any number.
 create or replace function pgwf._require_limits(
   p_max_active int, p_least int, p_rate double precision, p_burst double precision
 )
@@ -127,10 +127,13 @@ as $$
 begin
   if p_max_active < p_least then
     perform pgwf._refuse('WF001', format('max_active must be %s or more, not %s', p_least, p_max_active));
-  elsif p_rate <= 0 then
-    perform pgwf._refuse('WF001', format('rate must be positive, not %s', p_rate), 'pause a need to stop it');
-  elsif p_rate is not null and p_burst < 1 then
-    perform pgwf._refuse('WF001', format('burst must be 1 or more, not %s', p_burst));
+  elsif not (p_rate > 0 and p_rate < 'infinity') then
+    perform pgwf._refuse(
+      'WF001', format('rate must be a positive number, not %s', p_rate), 'a need is stopped by pause_need');
+  elsif not (p_burst >= 1 and p_burst < 'infinity') then
+    perform pgwf._refuse('WF001', format('burst must be a number of 1 or more, not %s', p_burst));
+  elsif p_burst is not null and p_rate is null then
+    perform pgwf._refuse('WF001', format('burst %s is given without a rate', p_burst), 'give the rate as well');
   end if;
 end
 $$;

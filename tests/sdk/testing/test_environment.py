@@ -6,7 +6,7 @@ import math
 import random
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -249,3 +249,12 @@ def test_a_run_that_was_cancelled_before_it_began_is_replayed_without_its_code(e
 
     assert [entry.key for entry in recording.entries] == ["/run:checkout#1", "/cancel:cancel#1", "/run:checkout#1"]
     recording.replay(hasty)
+
+
+def test_where_an_object_is_in_memory_makes_no_difference_to_a_replay(env: Environment) -> None:
+    @workflow
+    def names_an_object(ctx: Context) -> None:
+        ctx.set_attribute("owner", cast("Any", object()))
+
+    with pytest.raises(RunFailedError, match="attribute 'owner' is <object object at"):
+        env.run(names_an_object())
