@@ -25,7 +25,10 @@ COMPRESS_BYTES_MIN: Final = 1024
 
 MARK: Final = b'{"sealed":"'
 """What sealed payloads begin with."""
-_GIVE_KEY: Final = "give Client the key: Client(dsn, sealing=Sealing({…})), or set PGWF_KEYS on the command line"
+_GIVE_KEY: Final = (
+    "give its reader the key: Client(dsn, sealing=Sealing({…})), Recording.load(file, sealing=…), or PGWF_KEYS on the"
+    " command line"
+)
 _NONCE_BYTES: Final = 12
 _ZSTD_LEVEL: Final = 3
 _ENCRYPTED: Final = "aes256gcm"

@@ -305,7 +305,7 @@ def test_why_tells_what_a_person_has_to_do(db: Conn, clock: Clock, worker: MakeW
     assert "paused by ann" in ops.why_not_running(db, "order-1")
     db.execute("select pgwf_sdk.resume_run('order-1', 'ann')")
     db.execute("select pgwf_sdk.cancel_run('order-1', 'bob', 'no longer wanted')")
-    assert "cancellation was requested by bob" in ops.why_not_running(db, "order-1")
+    assert "cancellation was requested by bob 0 ms ago: no longer wanted." in ops.why_not_running(db, "order-1")
     assert "pgwf terminate" not in ops.why_not_running(db, "order-1")
     db.execute("select pgwf_sdk.terminate_run('order-1', 'bob')")
     clock.advance(minutes=5)

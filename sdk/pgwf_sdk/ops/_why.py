@@ -26,6 +26,8 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     last_error: str | None
     cancel_at: datetime | None
     cancel_by: str | None
+    cancel_reason: str | None
+    grace_until: datetime | None
     blocked_report: str | None
     live_workers: int
     last_worker_seen_at: datetime | None
@@ -79,7 +81,10 @@ def why_sentence(situation: Situation) -> str:
     sentence = _SENTENCES[run.status](situation)
     if around.cancel_at is not None:
         by = f" by {around.cancel_by}" if around.cancel_by else ""
-        sentence += f" Its cancellation was requested{by} {situation.since(around.cancel_at)} ago."
+        why = f": {around.cancel_reason}" if around.cancel_reason else ""
+        sentence += f" Its cancellation was requested{by} {situation.since(around.cancel_at)} ago{why}."
+        if around.grace_until is not None:
+            sentence += f" It may clean up for another {situation.until(around.grace_until)}; then it is terminated."
         sentence += _deafness(situation)
     given_back = around.last_error or (around.note if run.status in {"waiting", "ready"} else None)
     if given_back:

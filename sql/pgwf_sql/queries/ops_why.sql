@@ -5,6 +5,8 @@ select
   j.last_error,
   coalesce(c.recorded_at, i.received_at) as cancel_at,
   coalesce(c.by, i.name) as cancel_by,
+  coalesce(c.reason, i.reason) as cancel_reason,
+  b.grace_until,
   (select coalesce(l.report ->> 'text', l.report::text) from pgwf_sdk.blocked l where l.n = b.n) as blocked_report,
   (select count(*) from pgwf.worker w
     where j.need = any (w.capabilities) and not w.draining
@@ -24,10 +26,11 @@ select
 from pgwf_sdk.run b
 left join pgwf.job j on j.n = b.n
 left join lateral (
-  select i.received_at, i.name from pgwf_sdk.inbox i where i.n = b.n and i.kind = 11 limit 1
+  select i.received_at, i.name, convert_from(i.payload, 'UTF8')::json ->> 'reason' as reason from pgwf_sdk.inbox i where i.n = b.n and i.kind = 11 limit 1
 ) i on true
 left join lateral (
-  select e.recorded_at, convert_from(e.payload, 'UTF8')::json ->> 'by' as by
+  select e.recorded_at, convert_from(e.payload, 'UTF8')::json ->> 'by' as by,
+    convert_from(e.payload, 'UTF8')::json ->> 'reason' as reason
   from pgwf_journal.entry e
   where e.n = b.n and e.kind = 11
   limit 1

@@ -225,7 +225,7 @@ def test_a_sealed_journal_is_checked_with_the_key_and_refused_without(env: Envir
         ops.check_runs(client, [shop], is_finished_too=True)
 
 
-LACKING = "sealed with key 'k1', which this reader does not have; give Client the key"
+LACKING = "sealed with key 'k1', which this reader does not have; give its reader the key"
 
 
 def test_a_sealed_journal_that_is_replayed_without_the_key_asks_for_it(
@@ -325,7 +325,7 @@ def test_a_worker_that_meets_a_sealed_value_after_a_clear_input_gives_the_run_ba
         assert run.status() == "waiting"
         why = ops.why_not_running(env.client, run.run_id)
         assert "signal first: it is sealed with key 'k1', which this reader does not have; it has none" in why
-        assert "give Client the key" in why
+        assert "give its reader the key" in why
         assert "deploy" not in why
 
 

@@ -326,3 +326,21 @@ def test_a_race_that_timers_lose_leaves_the_same_journal_wherever_its_worker_is_
         return [first, *await ctx.map(child, [2, 3])]
 
     assert env.crash_everywhere(program()).append_count > 5
+
+
+def test_why_says_how_long_a_cancelled_run_may_clean_up(env: Environment) -> None:
+    @workflow
+    def tidying(ctx: Context) -> None:
+        try:
+            ctx.wait_signal("never", str)
+        finally:
+            ctx.sleep(2 * HOUR)
+
+    run = env.start(tidying())
+    env.settle()
+    run.cancel(reason="enough", grace=3 * HOUR)
+    env.advance(HOUR)
+
+    why = ops.why_not_running(env.client, run.run_id)
+
+    assert " ago: enough. It may clean up for another 2h 0m; then it is terminated." in why
