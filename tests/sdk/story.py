@@ -50,6 +50,9 @@ def a_task(key: str, *, opened: float, state: str = "open", **other: Any) -> ops
     """A human task of the story's run."""
     fields: dict[str, Any] = {
         "task_id": f"order-17{key}",
+        "first_need": "human.risk",
+        "escalate_need": None,
+        "escalated_at": None,
         "title": None,
         "subject": None,
         "decision_schema": None,

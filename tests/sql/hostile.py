@@ -236,6 +236,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "pgwf_sdk.append_entry": [ONE_ENTRY],
     "pgwf_sdk.complete_awakeable": [{"p_value": "1"}],
     "pgwf_sdk.end_overdue": [{}],
+    "pgwf_sdk.escalate_tasks": [{}],
     "pgwf_sdk.next_overdue": [{}],
     "pgwf_sdk.stray_leases": [{"p_known": ["n:order-1"]}],
     "pgwf_sdk.fail_awakeable": [{"p_message": "no"}],

@@ -124,6 +124,7 @@ def checkout(ctx: Context, order: Order, *, fast: bool = False) -> Receipt:
         Approve | AskAgain | Reject,
         need="human.risk",
         due=timedelta(hours=4),
+        escalate="human.lead",
         on_expire=Reject(reason="x"),
     )
     assert_type(verdict, Decision[Approve | AskAgain | Reject])
@@ -228,7 +229,7 @@ async def refund(ctx: AsyncContext, order: Order) -> int:
         t2 = tg.create_task(ctx.step(charge, order))
     assert_type(t.result(), Receipt)
     assert_type(t2.result(), Receipt)
-    d = await ctx.human("review", r, Approve | Reject, need="h")
+    d = await ctx.human("review", r, Approve | Reject, need="h", due=timedelta(1), escalate="human.b")
     assert_type(d.value, Approve | Reject)
     assert_type(await ctx.wait_signal("d2", Order | None), Order | None)
     assert_type(ctx.spawn(checkout(order)), AsyncChild[Receipt])

@@ -56,7 +56,7 @@ def list_command(need: str | None, mine: bool, overdue: bool, with_decided: bool
         columns={
             "task": lambda task: task.task_id,
             "title": lambda task: task.title or task.name,
-            "need": lambda task: task.need,
+            "need": _need,
             "status": lambda task: task.state,
             "holder": lambda task: task.decided_by or task.holder or "",
             "due": lambda task: _when(task.due_at),
@@ -179,13 +179,13 @@ def _description(task: ops.TaskSummary) -> str:
         f"{task.title or task.name}",
         f"  task    {task.task_id}",
         f"  run     {task.run_id}",
-        f"  need    {task.need}",
+        f"  need    {_need(task)}",
         f"  state   {task.state}{f' by {task.decided_by or task.holder}' if task.decided_by or task.holder else ''}",
         f"  opened  {_when(task.created_at)}",
     ]
     lines += [f"  for     {task.assigned}"] if task.assigned else []
     lines += [f"  not by  {', '.join(task.excluded)}"] if task.excluded else []
-    lines += [f"  due     {_when(task.due_at)}"] if task.due_at else []
+    lines += [f"  due     {_due(task)}"] if task.due_at else []
     lines += [f"  expires {_when(task.expires_at)}"] if task.expires_at else []
     lines += ["", "Subject:", _indented(task.subject)] if task.subject else []
     lines += ["", "Proposed decision:", _indented(task.prefill)] if task.prefill and not task.decision else []
@@ -215,6 +215,16 @@ def _indented(json_text: str) -> str:
     if len(shown) > _SUBJECT_CHARACTERS_MAX:
         shown = f"{shown[:_SUBJECT_CHARACTERS_MAX]}\n… cut; -o json has all of it"
     return "\n".join(f"  {line}" for line in shown.splitlines())
+
+
+def _need(task: ops.TaskSummary) -> str:
+    return task.need if task.escalated_at is None else f"{task.need} (first {task.first_need})"
+
+
+def _due(task: ops.TaskSummary) -> str:
+    if task.escalated_at is not None:
+        return f"{_when(task.due_at)}, handed on {_when(task.escalated_at)}"
+    return _when(task.due_at) + (f", then {task.escalate_need}" if task.escalate_need else "")
 
 
 def _when(instant: datetime | None) -> str:

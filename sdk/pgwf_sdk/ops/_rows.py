@@ -164,7 +164,8 @@ class TaskSummary(Struct, frozen=True, kw_only=True):
     `decision` are JSON text as recorded.
 
     Only `assigned` may decide it, if given; those in `excluded` may not. A claim that has run out counts as none:
-    `state` is then `open` and `holder` None.
+    `state` is then `open` and `holder` None. `need` is that of now: a task that is due and that nobody holds is handed
+    on, from `first_need` to `escalate_need` (None: to nobody), at `escalated_at`.
     """
 
     task_id: str
@@ -173,6 +174,9 @@ class TaskSummary(Struct, frozen=True, kw_only=True):
     name: str
     title: str | None
     need: str
+    first_need: str
+    escalate_need: str | None
+    escalated_at: datetime | None
     subject: str | None
     decision_schema: str | None
     prefill: str | None

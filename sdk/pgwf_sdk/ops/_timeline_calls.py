@@ -240,6 +240,9 @@ def _human_note(state: RowState, took: timedelta, task: TaskSummary | None) -> s
         return _outcome_words(state, took)
     if task.decided_by is not None:
         return f"{task.decided_by} decided after {words}"
+    if task.holder is None and task.escalated_at is not None:
+        left = took - (task.escalated_at - task.created_at)
+        return f"open to {task.need} since {duration_words(left.total_seconds())}"
     return f"{task.holder} has it, since {words}" if task.holder else f"nobody has it, since {words}"
 
 

@@ -207,7 +207,19 @@ def _task_words(task: TaskSummary, situation: Situation) -> str:
         is_late = task.due_at < situation.around.asked_at
         due = situation.since(task.due_at) if is_late else situation.until(task.due_at)
         words += f", overdue by {due}" if is_late else f", due in {due}"
+        words += _escalation_words(task, situation, is_late=is_late)
     return words
+
+
+def _escalation_words(task: TaskSummary, situation: Situation, *, is_late: bool) -> str:
+    if task.escalated_at is not None:
+        return f", handed on from {task.first_need!r} to {task.need!r} {situation.since(task.escalated_at)} ago"
+    if task.escalate_need is None:
+        return ""
+    if not is_late:
+        return f", and goes to {task.escalate_need!r} then, unless somebody holds it"
+    when = "when a worker next looks" if task.holder is None else "when it is given back"
+    return f", and goes to {task.escalate_need!r} {when}"
 
 
 def _attempt_words(attempt: Attempt, situation: Situation) -> str:

@@ -164,6 +164,7 @@ class AsyncContext(ContextCore):
         need: str | Mapping[str, int],
         title: str | None = None,
         due: timedelta | None = None,
+        escalate: str | None = None,
         expires: timedelta | None = None,
         on_expire: T | None = None,
         prefill: T | None = None,
@@ -173,14 +174,14 @@ class AsyncContext(ContextCore):
     ) -> Coroutine[None, None, Decision[T]]:
         """Ask people who offer `need` to decide about `subject`; the answer is of type `decision`.
 
-        `name` is part of the journal, `title` is not. When `expires` has passed the decision is `on_expire`, or
-        WaitTimeoutError is raised without one.
+        `name` is part of the journal, `title` is not. When `due` has passed and nobody holds the task, it goes to those
+        who offer `escalate`. When `expires` has passed the decision is `on_expire`, or WaitTimeoutError is raised.
         """
         self._check()
         return self._future(
             self._open_human(
-                name, subject, decision, need=need, title=title, due=due, expires=expires, on_expire=on_expire,
-                prefill=prefill, exclude=exclude, assign=assign, notify=notify,
+                name, subject, decision, need=need, title=title, due=due, escalate=escalate, expires=expires,
+                on_expire=on_expire, prefill=prefill, exclude=exclude, assign=assign, notify=notify,
             )
         )  # fmt: skip
 
@@ -461,13 +462,7 @@ class AsyncContext(ContextCore):
         policy: Policy,
     ) -> Coroutine[None, None, BranchResults[R]]: ...
     def map(
-        self,
-        each: Any,
-        items: Iterable[Any],
-        /,
-        *,
-        max_concurrency: int | None = None,
-        policy: Policy | None = None,
+        self, each: Any, items: Iterable[Any], /, *, max_concurrency: int | None = None, policy: Policy | None = None
     ) -> Any:
         """Run a Step, a Workflow (a child run an item) or `each(ctx, item)` over items; results in the items' order.
 

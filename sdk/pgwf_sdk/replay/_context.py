@@ -149,6 +149,7 @@ class Context(ContextCore):
         need: str | Mapping[str, int],
         title: str | None = None,
         due: timedelta | None = None,
+        escalate: str | None = None,
         expires: timedelta | None = None,
         on_expire: T | None = None,
         prefill: T | None = None,
@@ -158,14 +159,14 @@ class Context(ContextCore):
     ) -> Decision[T]:
         """Ask people who offer `need` to decide about `subject`; the answer is of type `decision`.
 
-        `name` is part of the journal, `title` is not. When `expires` has passed the decision is `on_expire`, or
-        WaitTimeoutError is raised without one.
+        `name` is part of the journal, `title` is not. When `due` has passed and nobody holds the task, it goes to those
+        who offer `escalate`. When `expires` has passed the decision is `on_expire`, or WaitTimeoutError is raised.
         """
         self._check()
         decided: Decision[T] = self._wait(
             self._open_human(
-                name, subject, decision, need=need, title=title, due=due, expires=expires, on_expire=on_expire,
-                prefill=prefill, exclude=exclude, assign=assign, notify=notify,
+                name, subject, decision, need=need, title=title, due=due, escalate=escalate, expires=expires,
+                on_expire=on_expire, prefill=prefill, exclude=exclude, assign=assign, notify=notify,
             )
         )  # fmt: skip
         return decided

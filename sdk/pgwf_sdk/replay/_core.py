@@ -283,6 +283,7 @@ class ContextCore(ABC):
         need: str | Mapping[str, int],
         title: str | None,
         due: timedelta | None,
+        escalate: str | None,
         expires: timedelta | None,
         on_expire: Any,
         prefill: Any,
@@ -294,7 +295,7 @@ class ContextCore(ABC):
             if duration is not None:
                 check_duration(duration, f"ctx.human({option}=…)")
         request = HumanRequest(
-            name, subject, decision, need, title, due, expires, on_expire, prefill, exclude, assign, notify
+            name, subject, decision, need, title, due, escalate, expires, on_expire, prefill, exclude, assign, notify
         )
         call = HumanCall(self._scope, request)
         if self._machine.open(call):

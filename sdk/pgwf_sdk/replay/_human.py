@@ -41,8 +41,9 @@ class Decision(Generic[T_co]):
 class HumanRequest:
     """A question to people: `subject` is what they look at, `decision` the type of the answer.
 
-    `need` is the capability a reviewer must have, or how many of each. `due` is when a reminder is owed, `expires` when
-    the question is withdrawn; both count from the moment it is opened.
+    `need` is the capability a reviewer must have, or how many of each. `due` is when it should be decided, and goes to
+    reviewers with the capability `escalate` if nobody holds it; `expires` is when the question is withdrawn. Both count
+    from the moment it is opened.
     """
 
     name: str
@@ -51,6 +52,7 @@ class HumanRequest:
     need: str | Mapping[str, int]
     title: str | None = None
     due: timedelta | None = None
+    escalate: str | None = None
     expires: timedelta | None = None
     on_expire: Any = None
     prefill: Any = None

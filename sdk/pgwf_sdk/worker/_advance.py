@@ -65,6 +65,7 @@ class TaskOpening(TypedDict):
     assigned: str | None
     excluded: list[str]
     due_seconds: float | None
+    escalate: str | None
     expires_seconds: float | None
 
 

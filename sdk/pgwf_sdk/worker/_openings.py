@@ -73,13 +73,15 @@ def task_opening(run_id: str, command: OpenHuman) -> TaskOpening:
     for text in (request.title, request.assign, *request.exclude):
         if text is not None:
             check_text(text, f"human task {request.name!r}")
+    need = _need(request.name, request.need)
+    _check_escalation(request, need)
     subject, encoding = request.encode_subject()
     return TaskOpening(
         key=command.id.key,
         task_id=task_id_of(run_id, command.id.key),
         name=request.name,
         title=request.title,
-        need=_need(request.name, request.need),
+        need=need,
         subject=(subject or b"null").decode(),
         encoding=encoding or 1,
         decision_schema=request.decision_schema(),
@@ -87,6 +89,7 @@ def task_opening(run_id: str, command: OpenHuman) -> TaskOpening:
         assigned=request.assign,
         excluded=list(request.exclude),
         due_seconds=_seconds(request.due),
+        escalate=request.escalate,
         expires_seconds=_seconds(request.expires),
     )
 
@@ -104,12 +107,31 @@ def _need(name: str, need: str | Mapping[str, int]) -> str:
             " side by side in ctx.parallel"
         )
     (capability,) = seats
+    return _capability(name, capability, option="need")
+
+
+def _check_escalation(request: HumanRequest, need: str) -> None:
+    if request.escalate is None:
+        return
+    _capability(request.name, request.escalate, option="escalate")
+    if request.due is None:
+        raise DefinitionError(
+            f"human task {request.name!r}: escalate={request.escalate!r} without due; say when it is to be handed on:"
+            " due=timedelta(…)"
+        )
+    if request.escalate == need:
+        raise DefinitionError(
+            f"human task {request.name!r}: escalate={request.escalate!r} is its need; expected another one"
+        )
+
+
+def _capability(name: str, capability: str, *, option: str) -> str:
     if not capability.startswith(HUMAN_PREFIX):
         raise DefinitionError(
-            f"human task {name!r}: need {capability!r}; expected one that begins with {HUMAN_PREFIX!r},"
+            f"human task {name!r}: {option} {capability!r}; expected one that begins with {HUMAN_PREFIX!r},"
             " which no worker takes"
         )
-    return check_id(capability, f"need of human task {name!r}")
+    return check_id(capability, f"{option} of human task {name!r}")
 
 
 def _seconds(duration: timedelta | None) -> float | None:

@@ -1,8 +1,8 @@
 """The worker's second heart: a thread with a connection of its own that keeps leases alive whatever the loop is doing.
 
-It also sweeps (ended leases, due timers), makes partitions ahead and reports the worker's state. A step that computes
-for minutes, or a workflow that blocks the loop, therefore loses no lease. A round comes each third of a lease, when
-something falls due, and when there is word of news of a run in hand.
+It also sweeps (ended leases, due timers, human tasks that are due), makes partitions ahead and reports the worker's
+state. A step that computes for minutes, or a workflow that blocks the loop, therefore loses no lease. A round comes
+each third of a lease, when something falls due, and when there is word of news of a run in hand.
 """
 
 import logging
@@ -24,6 +24,8 @@ log = logging.getLogger("pgwf_sdk.worker")
 SWEEP_SECONDS_MIN: Final = 0.05
 SWEEP_MAX: Final = 2000
 """Timers and ended leases that one sweep moves at most; if there are more, the next one follows at once."""
+ESCALATIONS_MAX: Final = 500
+"""Human tasks that are due and that one sweep hands on at most; likewise."""
 _RECONNECT_SECONDS: Final = 1.0
 _PARTITIONS_SECONDS: Final = 60.0  # Those made ahead are for ten million runs.
 
@@ -79,7 +81,8 @@ class Tending:
 def _tend(worker_id: str, capabilities: Sequence[str], build: str, slots: int, used: int) -> Statement[Tending]:
     def read(rows: Sequence[Row]) -> Tending:
         (row,) = rows
-        return Tending(row["due_seconds"], row["moved"] >= SWEEP_MAX, row["is_draining"])
+        has_more = row["moved"] >= SWEEP_MAX or row["escalated"] >= ESCALATIONS_MAX
+        return Tending(row["due_seconds"], has_more, row["is_draining"])
 
     parameters = {
         "worker_id": worker_id,
@@ -88,6 +91,7 @@ def _tend(worker_id: str, capabilities: Sequence[str], build: str, slots: int, u
         "slots": slots,
         "slots_used": used,
         "sweep_max": SWEEP_MAX,
+        "escalations_max": ESCALATIONS_MAX,
     }
     return Statement("sdk_tend", parameters, read, is_repeatable=True)
 

@@ -173,6 +173,16 @@ create table if not exists pgwf_sdk.task (
   primary key (n, key)
 );
 
+-- Where a task goes that nobody has decided when it is due. escalates_at is when the sweep looks: then, or when the claim
+-- that somebody has ends; NULL when it has nowhere to go, or has gone. first_need is what it was opened for, if another.
+alter table pgwf_sdk.task
+  add column if not exists escalate_need text,
+  add column if not exists escalates_at timestamptz,
+  add column if not exists first_need text,
+  add column if not exists escalated_at timestamptz;
+
+create index if not exists task_escalates on pgwf_sdk.task (escalates_at) where state = 'open' and escalates_at is not null;  -- escalate_tasks
+
 -- List of what nobody has decided, in the order in which it is due: of one need, and of all.
 create index if not exists task_open_of_need on pgwf_sdk.task (need, due_at, created_at, task_id) where state = 'open';
 create index if not exists task_open on pgwf_sdk.task (due_at, created_at, task_id) where state = 'open';

@@ -228,10 +228,11 @@ begin
     select bool_and(t.item is not null and t.key is not null and (t.close in ('cancelled', 'expired')
       or t.close is null and t.task_id is not null and t.name is not null and t.need is not null and t.encoding between 0 and 3
         and t.decision_schema is not null
+        and (t.escalate is null or t.due_seconds is not null and octet_length(t.escalate) <= 512)
         and coalesce(t.due_seconds between -1e9 and 1e9, true) and coalesce(t.expires_seconds between -1e9 and 1e9, true)))
     from jsonb_to_recordset(p_tasks) t(
       item int, key text, task_id text, name text, need text, encoding smallint, decision_schema jsonb, excluded text[],
-      due_seconds double precision, expires_seconds double precision, close text)), false);
+      due_seconds double precision, expires_seconds double precision, close text, escalate text)), false);
 exception when data_exception then
   return false;
 end

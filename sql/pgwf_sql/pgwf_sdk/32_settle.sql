@@ -116,16 +116,19 @@ begin
     select p_n[a.item] as n, a.*, p_seats[row_number() over (order by a.ord)] as seat
     from rows from (jsonb_to_recordset(p_tasks) as (
       item int, key text, task_id text, name text, title text, need text, subject text, encoding smallint, decision_schema jsonb,
-      prefill text, assigned text, excluded text[], due_seconds double precision, expires_seconds double precision, close text
+      prefill text, assigned text, excluded text[], due_seconds double precision, expires_seconds double precision, close text,
+      escalate text
     )) with ordinality a(item, key, task_id, name, title, need, subject, encoding, decision_schema, prefill, assigned, excluded,
-      due_seconds, expires_seconds, close, ord)
+      due_seconds, expires_seconds, close, escalate, ord)
     where a.close is null
   ), tasks as (
     insert into pgwf_sdk.task
-      (n, key, task_id, name, title, need, subject, encoding, decision_schema, prefill, assigned, excluded, due_at, expires_at, created_at)
+      (n, key, task_id, name, title, need, subject, encoding, decision_schema, prefill, assigned, excluded, due_at, expires_at, created_at,
+      escalate_need, escalates_at)
     select o.n, o.key, o.task_id, o.name, o.title, o.need, convert_to(o.subject, 'UTF8'), o.encoding, o.decision_schema,
       o.prefill, o.assigned, coalesce(o.excluded, '{}'),
-      p_now + make_interval(secs => o.due_seconds), p_now + make_interval(secs => o.expires_seconds), p_now
+      p_now + make_interval(secs => o.due_seconds), p_now + make_interval(secs => o.expires_seconds), p_now,
+      o.escalate, case when o.escalate is not null then p_now + make_interval(secs => o.due_seconds) end
     from opened o
     where o.n is not null
     returning n, key

@@ -94,7 +94,7 @@ begin
 end
 $$;
 
--- Effect: when the next grace period ends; NULL: there is none.  Errors: none.
+-- Effect: when the next grace period ends, or the next task is to be handed on; NULL: there is none.  Errors: none.
 create or replace function pgwf_sdk.next_overdue() returns timestamptz
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -104,7 +104,9 @@ set jit = off
 set plan_cache_mode = force_generic_plan
 as $$
 begin
-  return (select min(r.grace_until) from pgwf_sdk.run r where r.grace_until is not null);
+  return least(
+    (select min(r.grace_until) from pgwf_sdk.run r where r.grace_until is not null),
+    (select min(t.escalates_at) from pgwf_sdk.task t where t.state = 'open' and t.escalates_at is not null));
 end
 $$;
 

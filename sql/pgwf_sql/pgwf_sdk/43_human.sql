@@ -81,18 +81,19 @@ begin
     update pgwf.lease l set until = greatest(l.until, pgwf_sdk._now() + make_interval(secs => p_seconds))
     where l.n = v_seat.seat
     returning l.until into v_until;
-    return v_until;
-  end if;
-  if v_holder is not null then
+  elsif v_holder is not null then
     raise exception using errcode = 'WS011', message = format('claim task %s: %s holds it', p_task_id, v_holder),
       hint = 'Ask them to release it, or wait until the claim runs out.';
+  else
+    perform pgwf_sdk._free_seat(v_seat.seat, p_by);
+    select l.lease_expires_at into v_until
+    from pgwf.lease_job(p_job_id => p_task_id, p_worker_id => 'human:' || p_by,
+      p_worker_caps => array[(select j.need from pgwf.job j where j.n = v_seat.seat)], p_lease_seconds => ceil(p_seconds)::int) l;
+    update pgwf_sdk.seat s set holder = p_by where s.seat = v_seat.seat;
   end if;
-
-  perform pgwf_sdk._free_seat(v_seat.seat, p_by);
-  select l.lease_expires_at into v_until
-  from pgwf.lease_job(p_job_id => p_task_id, p_worker_id => 'human:' || p_by,
-    p_worker_caps => array[(select j.need from pgwf.job j where j.n = v_seat.seat)], p_lease_seconds => ceil(p_seconds)::int) l;
-  update pgwf_sdk.seat s set holder = p_by where s.seat = v_seat.seat;
+  -- Who holds a task keeps it, due or not.
+  update pgwf_sdk.task t set escalates_at = greatest(t.due_at, v_until)
+  where t.n = v_seat.n and t.key = v_seat.key and t.escalates_at is not null;
   return v_until;
 end
 $$;
@@ -109,7 +110,112 @@ begin
 end
 $$;
 
--- Effect: gives a task back so that others can claim it.  Locks: run row, lease, jobs.  Errors: WS010, WS011, WS012.
+-- Effect: tasks that were due go to the need that has them then, open to whoever offers it; no person is named any more.
+-- Nobody holds them from now on.  The caller holds the rows of their runs, and the leases and jobs of the seats, which stand
+-- nowhere else.  Wake-ups: who sleeps on that need.
+create or replace function pgwf_sdk._hand_on(p_seats bigint[], p_by text, p_now timestamptz) returns void
+language plpgsql volatile
+as $$
+declare
+  v_need text;
+  v_seats bigint[];
+begin
+  update pgwf_sdk.seat s set holder = null where s.seat = any (p_seats) and s.holder is not null;
+  for v_need, v_seats in
+    with handed_on as (
+      update pgwf_sdk.task t
+      set first_need = t.need, need = t.escalate_need, assigned = null, escalated_at = p_now, escalates_at = null
+      from pgwf_sdk.seat s
+      where s.seat = any (p_seats) and t.n = s.n and t.key = s.key
+      returning t.need, s.seat
+    )
+    select h.need, array_agg(h.seat order by h.seat) from handed_on h group by h.need
+  loop
+    perform pgwf._requeue(v_seats, v_need, array_fill(p_now, array[cardinality(v_seats)]), p_by, p_now);
+  end loop;
+end
+$$;
+
+-- Effect: hands on up to p_limit open tasks that are due and that nobody holds; how many.  Never waits: what somebody has
+-- locked, or leased beside claim_task, is looked at again later.  Locks by try: run rows, leases, jobs.
+-- Errors: none of its own.  Wake-ups: who sleeps on the needs they go to.
+create or replace function pgwf_sdk.escalate_tasks(p_worker_id text, p_limit int default 500) returns int
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+  v_now timestamptz := pgwf_sdk._now();
+  v_due bigint[];
+  v_leases bigint[];
+  v_jobs bigint[];
+  v_moved bigint[];
+begin
+  select array_agg(d.seat)
+  into v_due
+  from (
+    select s.seat
+    from pgwf_sdk.task t
+    join pgwf_sdk.seat s on s.n = t.n and s.key = t.key
+    join pgwf_sdk.run r on r.n = t.n
+    where t.state = 'open' and t.escalates_at <= v_now
+    order by t.escalates_at
+    limit greatest(coalesce(p_limit, 0), 0)
+    for no key update of r skip locked
+  ) d;
+  if v_due is null then
+    return 0;
+  end if;
+  -- In statements of their own, which see what came before the run rows were ours.
+  v_due := array(
+    select s.seat
+    from pgwf_sdk.seat s
+    join pgwf_sdk.task t on t.n = s.n and t.key = s.key
+    where s.seat = any (v_due) and t.state = 'open' and t.escalates_at <= v_now);
+  v_leases := array(select l.n from pgwf.lease l where l.n = any (v_due) and l.until <= v_now order by l.n for no key update skip locked);
+  v_jobs := array(select j.n from pgwf.job j where j.n = any (v_due) and j.cancel_at is null order by j.n for update skip locked);
+  with taken as (
+    delete from pgwf.ready r
+    where r.ctid = any (array(
+      select c.ctid
+      from pgwf.job j
+      cross join lateral (
+        select d.ctid from pgwf.ready d
+        where d.need = j.need and d.priority = j.priority and d.pos = j.n and d.n = j.n
+        for update skip locked
+      ) c
+      where j.n = any (v_jobs)
+    ) || array(select d.ctid from pgwf.ready d where d.n = any (v_jobs) and d.pos <> d.n for update skip locked))
+    returning r.n
+  )
+  select coalesce(array_agg(m.n), '{}')
+  into v_moved
+  from (
+    select t.n from taken t
+    union all
+    select l.n from unnest(v_leases) l(n) where l.n = any (v_jobs)
+  ) m;
+
+  if cardinality(v_moved) > 0 then
+    perform pgwf_sdk._hand_on(v_moved, coalesce(p_worker_id, 'unknown'), v_now);
+  end if;
+  if cardinality(v_moved) < cardinality(v_due) then
+    update pgwf_sdk.task t
+    set escalates_at = case when j.n is not null then greatest(l.until, v_now + interval '1 second') end
+    from pgwf_sdk.seat s
+    left join pgwf.job j on j.n = s.seat and j.cancel_at is null
+    left join pgwf.lease l on l.n = s.seat
+    where s.seat = any (v_due) and s.seat <> all (v_moved) and t.n = s.n and t.key = s.key;
+  end if;
+  return cardinality(v_moved);
+end
+$$;
+
+-- Effect: gives a task back so that others can claim it; one that is due is handed on.  Locks: run row, lease, jobs.
+-- Errors: WS010, WS011, WS012.
 create or replace function pgwf_sdk.release_task(p_task_id text, p_by text) returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -120,12 +226,21 @@ set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_seat pgwf_sdk.seat := pgwf_sdk._take_task(p_task_id, 'release');
+  v_now timestamptz := pgwf_sdk._now();
+  v_is_due boolean;
 begin
   if pgwf_sdk._holder(v_seat) is distinct from p_by then
     raise exception using errcode = 'WS012', message = format('release task %s: %s holds it, not %s', p_task_id,
       coalesce(pgwf_sdk._holder(v_seat), 'nobody'), coalesce(p_by, 'NULL'));
   end if;
-  perform pgwf_sdk._free_seat(v_seat.seat, p_by);
+  update pgwf_sdk.task t set escalates_at = t.due_at
+  where t.n = v_seat.n and t.key = v_seat.key and t.escalates_at is not null
+  returning t.due_at <= v_now into v_is_due;
+  if v_is_due then
+    perform pgwf_sdk._hand_on(array[v_seat.seat], 'human:' || p_by, v_now);
+  else
+    perform pgwf_sdk._free_seat(v_seat.seat, p_by);
+  end if;
 end
 $$;
 

@@ -71,7 +71,10 @@ select
   t.decided_by,
   t.decided_at,
   t.created_at,
-  t.state = 'open' as is_undecided
+  t.state = 'open' as is_undecided,
+  coalesce(t.first_need, t.need) as first_need,
+  t.escalate_need,
+  t.escalated_at
 from pgwf_sdk.task t
 cross join pgwf_sdk._now() clock(now)
 join pgwf_sdk.run r on r.n = t.n

@@ -100,12 +100,13 @@ declare
   v_now timestamptz := pgwf_testing.now_at();
   v_next timestamptz;
 begin
-  if pgwf.sweep(p_worker_id) > 0 or exists (select from pgwf.ready as r where r.need = any (p_needs)) then
+  if pgwf.sweep(p_worker_id) + pgwf_sdk.escalate_tasks(p_worker_id) > 0 or exists (select from pgwf.ready as r where r.need = any (p_needs)) then
     return true;
   end if;
   v_next := least(
     (select min(t.due) from pgwf.timer as t where t.due > v_now),
     (select min(l.until) from pgwf.lease as l where l.until > v_now),
+    (select min(a.escalates_at) from pgwf_sdk.task as a where a.state = 'open' and a.escalates_at > v_now),
     (select min(k.next_token_at) from pgwf.key_setting as k where k.next_token_at > v_now));
   if p_until is null or p_until <= v_now then
     return false;
@@ -117,7 +118,7 @@ begin
     return false;
   end if;
   perform pgwf_testing.set_clock(v_next);
-  perform pgwf.sweep(p_worker_id);
+  perform pgwf.sweep(p_worker_id), pgwf_sdk.escalate_tasks(p_worker_id);
   return true;
 end
 $$;

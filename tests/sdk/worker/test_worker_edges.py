@@ -138,6 +138,23 @@ def test_a_question_nobody_answers_in_time_is_closed_and_the_run_goes_on(
     assert db.execute("select state from pgwf_sdk.tasks").fetchall() == [("expired",)]
 
 
+def test_a_question_that_nobody_answers_in_time_is_handed_on_by_the_workers_sweep(
+    client: Client, start_worker: StartWorker
+) -> None:
+    @workflow
+    async def asking(ctx: AsyncContext) -> str:
+        soon = timedelta(seconds=1)
+        return (await ctx.human("sure", "?", str, need="human.any", due=soon, escalate="human.lead")).by
+
+    start_worker(asking, lease=timedelta(seconds=3))
+    run = client.start(asking())
+
+    (task,) = wait_until(lambda: client.human.list(need="human.lead"), "the task is handed on")
+    client.human.decide(task.task_id, "yes", by="lia")
+
+    assert run.result(timeout=SOON) == "lia"
+
+
 def test_cancelling_a_run_withdraws_its_question(
     client: Client, start_worker: StartWorker, db: Connection[Any]
 ) -> None:

@@ -243,7 +243,7 @@ def test_a_failure_is_recorded_although_what_it_carries_cannot_be_read(
     assert client.start(buy()).result(timeout=SOON) == "declined"
 
 
-Flaw = Literal["child", "long child", "title", "assign", "exclude", "need", "notify"]
+Flaw = Literal["child", "long child", "title", "assign", "exclude", "need", "notify", "escalate"]
 NUL = "a\0b"
 
 
@@ -255,6 +255,7 @@ def asks_for_what_cannot_be(ctx: Context, flaw: Flaw) -> str:
         "exclude": {"exclude": [NUL]},
         "need": {"need": "human." + "x" * 600},
         "notify": {"notify": ["#channel"]},
+        "escalate": {"escalate": "human." + "x" * 600, "due": timedelta(hours=1)},
     }
     try:
         if flaw in ("child", "long child"):
@@ -266,7 +267,7 @@ def asks_for_what_cannot_be(ctx: Context, flaw: Flaw) -> str:
     return "nothing was raised"
 
 
-@pytest.mark.parametrize("flaw", ["child", "long child", "title", "assign", "exclude", "need", "notify"])
+@pytest.mark.parametrize("flaw", ["child", "long child", "title", "assign", "exclude", "need", "notify", "escalate"])
 def test_a_workflow_hears_at_once_of_what_the_database_could_not_hold(
     flaw: Flaw, client: Client, start_worker: StartWorker
 ) -> None:
