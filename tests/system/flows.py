@@ -138,6 +138,14 @@ def answered(ctx: Context) -> str:
     return ctx.wait_for_callback(send, str)
 
 
+@workflow(need="watch")
+def watching(ctx: Context, run_id: str) -> list[str]:
+    """Wait for a run that is not its child, and do something beside that."""
+    before = ctx.step(work, "before")
+    heard, beside = ctx.parallel(lambda ctx: ctx.attach(run_id, line), lambda ctx: ctx.step(work, "beside"))
+    return [before, *heard, beside, ctx.step(work, "after")]
+
+
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     dsn, lease_seconds, *capabilities = sys.argv[1:]
@@ -145,7 +153,7 @@ def main() -> None:
     with Client(dsn) as client:
         worker = Worker(
             client,
-            workflows=[line, pair, answered, saga, pondered, stubborn, napping, booking],
+            workflows=[line, pair, answered, saga, pondered, stubborn, napping, booking, watching],
             capabilities=capabilities,
             lease=timedelta(seconds=float(lease_seconds)),
             poll=timedelta(milliseconds=500),

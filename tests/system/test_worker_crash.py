@@ -258,6 +258,81 @@ def test_a_token_given_away_by_a_worker_that_was_killed_is_good_and_the_next_wor
     assert recorded_more_than_once(db) == []
 
 
+def is_attached(db: psycopg.Connection[Any]) -> bool:
+    return bool(db.execute("select from pgwf_sdk.attachment").fetchall())
+
+
+def heard_once(db: psycopg.Connection[Any]) -> bool:
+    """Whether all that came of the attached call is one result in the journal, and nothing is left to be read."""
+    heard = db.execute("select phase from pgwf_journal.entries where kind = 'attach' and phase <> 'opened'").fetchall()
+    left = db.execute("select from pgwf_sdk.inbox union all select from pgwf_sdk.attachment").fetchall()
+    return (heard, left) == ([("completed",)], [])
+
+
+@pytest.mark.parametrize("dies", ["before it attaches", "while it holds the run", "when it has parked it", "after it"])
+def test_a_run_whose_worker_is_killed_while_the_run_it_is_attached_to_ends_hears_of_that_once(
+    dies: str, client: Client, db: psycopg.Connection[Any], start_process: Callable[..., WorkerProcess]
+) -> None:
+    db.execute("insert into held values ('a')")
+    start_process("python")
+    target = client.start(flows.line(["a", "b"]), run_id="target")
+    wait_until(lambda: effects(db) == ["a"], "the target is under way", seconds=60)
+    if dies == "while it holds the run":
+        db.execute("insert into held values ('beside')")
+    elif dies != "when it has parked it":
+        db.execute("insert into deaths_due values (%s)", ["before" if dies == "before it attaches" else "after"])
+    first = start_process("watch")
+    run = client.start(flows.watching("target"), run_id="watching")
+    if dies == "while it holds the run":
+        wait_until(lambda: "beside" in effects(db) and is_attached(db), "it is attached, and in a step", seconds=60)
+        first.kill()
+    elif dies == "when it has parked it":
+        wait_until(lambda: run.status() == "waiting", "it waits", seconds=60)
+        first.kill()
+    elif dies == "after it":
+        wait_until(lambda: is_attached(db), "it is attached", seconds=60)
+        db.execute("delete from held where name = 'a'")
+    wait_until(lambda: first.poll() is not None, "its worker is dead", seconds=60)
+    db.execute("delete from held")
+    assert target.result(timeout=SOON) == ["A", "B"]
+
+    start_process("watch")
+
+    assert run.result(timeout=SOON) == ["BEFORE", "A", "B", "BESIDE", "AFTER"]
+    assert heard_once(db)
+    assert effects(db).count("a") == effects(db).count("b") == 1
+    assert recorded_more_than_once(db) == []
+    assert db.execute("select * from pgwf.check()").fetchall() == []
+
+
+@pytest.mark.parametrize("is_lonely", [False, True], ids=["and the other does not", "and so does the other"])
+def test_a_run_hears_once_of_the_end_of_another_whose_worker_is_killed(
+    is_lonely: bool, client: Client, db: psycopg.Connection[Any], start_process: Callable[..., WorkerProcess]
+) -> None:
+    db.execute("insert into held values ('a')")
+    db.execute("insert into deaths_due values ('b')")
+    first = start_process("python")
+    target = client.start(flows.line(["a", "b"]), run_id="target")
+    watcher = start_process("watch")
+    run = client.start(flows.watching("target"), run_id="watching")
+    wait_until(lambda: is_attached(db) and "a" in effects(db), "one waits for the other", seconds=60)
+    db.execute("delete from held")
+    wait_until(lambda: first.poll() is not None, "the worker of the other is dead", seconds=60)
+    assert target.status() in {"running", "ready"}
+    if is_lonely:
+        watcher.kill()
+        watcher.wait()
+        start_process("watch")
+
+    start_process("python")
+
+    assert run.result(timeout=SOON) == ["BEFORE", "A", "B", "BESIDE", "AFTER"]
+    assert heard_once(db)
+    assert effects(db).count("b") == 2
+    assert recorded_more_than_once(db) == []
+    assert db.execute("select * from pgwf.check()").fetchall() == []
+
+
 def test_a_worker_that_was_suspended_beyond_its_lease_cannot_write_any_more(
     client: Client, db: psycopg.Connection[Any], start_process: Callable[..., WorkerProcess]
 ) -> None:
