@@ -20,7 +20,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -70,6 +70,12 @@ BENCH = Environment(
 
 def say(text: str) -> None:
     print(f"run.py: {text}", file=sys.stderr, flush=True)
+
+
+def refuse(text: str) -> NoReturn:
+    """The call itself is wrong."""
+    say(text)
+    sys.exit(2)
 
 
 def fingerprint(environment: Environment) -> list[str]:
@@ -198,7 +204,7 @@ SOAK_TESTS = (
 def soak(arguments: Sequence[str]) -> int:
     """Each kind gets a share of the minutes; how long it takes depends on the machine. Variables that are set win."""
     if len(arguments) > 1 or not all(text.isdigit() and int(text) > 0 for text in arguments):
-        sys.exit(f"run.py: soak takes a number of minutes, found {' '.join(arguments)}; try `python3 run.py soak 30`")
+        refuse(f"soak takes a number of minutes, found {' '.join(arguments)}; try `python3 run.py soak 30`")
     minutes = int(arguments[0]) if arguments else SOAK_MINUTES
     long_forms = {
         "PGWF_STRESS_SECONDS": 15 * minutes,  # there are two of it
@@ -247,9 +253,13 @@ def main(arguments: Sequence[str]) -> int:
             f"run.py: Python {wanted} or newer is needed, {sys.executable} is {found}; call run.py with a newer one"
         )
     name, *rest = arguments or ["--help"]
-    if name not in COMMANDS:
+    if name in ("-h", "--help", "help"):
         print(__doc__)
-        return 0 if name in ("-h", "--help", "help") else 2
+        return 0
+    if name not in COMMANDS:
+        refuse(f"found {name!r}; expected one of {', '.join(COMMANDS)}: `python3 run.py --help` says what they do")
+    if rest and name in ("setup", "check"):
+        refuse(f"{name} takes no arguments, found {' '.join(rest)}; try `python3 run.py {name}`")
     setup(BENCH if name == "bench" else PROJECT)
     return COMMANDS[name](rest)
 

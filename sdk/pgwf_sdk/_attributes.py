@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import msgspec
 
 from pgwf_sdk._errors import SerialisationError
-from pgwf_sdk._names import check_name, check_text
+from pgwf_sdk._kinds import check_kind
+from pgwf_sdk._names import check_name, check_storable
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["VALUE_BYTES_MAX", "AttributeValue", "attribute_json", "attributes_json"]
+__all__ = ["VALUE_BYTES_MAX", "AttributeValue", "attribute_json", "attributes_json", "check_attributes"]
 
 AttributeValue: TypeAlias = str | bool | int | float | Decimal | datetime | date | UUID | Enum
 """What an attribute can be. Lists compare it as the text that it is in JSON: `17` finds the number and the text."""
@@ -34,7 +33,7 @@ def attribute_json(name: str, value: object, *, used: str) -> bytes:
         )
     found: object = value.value if isinstance(value, Enum) else value
     if isinstance(found, str):
-        check_text(found, used)
+        check_storable(found, used)
     if isinstance(found, float) and found - found != 0:
         raise SerialisationError(f"{used}: attribute {name!r} is {found}; expected a finite number")
     payload = msgspec.json.encode(found)
@@ -47,8 +46,15 @@ def attribute_json(name: str, value: object, *, used: str) -> bytes:
 
 
 def attributes_json(attributes: Mapping[str, AttributeValue] | None, *, used: str) -> str | None:
-    """Return attributes as one JSON object; None when there are none."""
+    """Return attributes as one JSON object; None when there are none. Errors: as `attribute_json`, and TypeError."""
+    check_attributes(attributes, used=used)
     if not attributes:
         return None
     encoded = {name: msgspec.Raw(attribute_json(name, value, used=used)) for name, value in attributes.items()}
     return msgspec.json.encode(encoded).decode()
+
+
+def check_attributes(found: object, *, used: str) -> None:
+    """TypeError: neither None nor values by their names."""
+    if found is not None:
+        check_kind(found, Mapping, used=used, expected="values by their names, such as {'customer': 17}")

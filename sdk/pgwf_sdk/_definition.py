@@ -14,7 +14,8 @@ import msgspec
 from typing_extensions import ParamSpec
 
 from pgwf_sdk._errors import ContextError, DefinitionError, SerialisationError, UndecodableError
-from pgwf_sdk._names import check_name, check_need, name_of
+from pgwf_sdk._kinds import described
+from pgwf_sdk._names import check_name, check_need, check_storable, name_of
 from pgwf_sdk._parameters import Parameters, annotations_of
 from pgwf_sdk._retry import RetryPolicy
 from pgwf_sdk._serial import Codec, codec_for
@@ -119,7 +120,7 @@ class Step(Generic[P, R_co]):
     def undo_step(self) -> Step[..., Any]:
         """The step that takes the effect back; only where there is an `undo`."""
         assert self.undo is not None
-        return as_step(self.undo)
+        return as_step(self.undo, used=f"step {self.name!r}: undo")
 
     @property
     def is_deferred(self) -> bool:
@@ -255,6 +256,9 @@ class Call(Generic[R_co]):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
+    def __repr__(self) -> str:
+        return f"<Call of {self.workflow.name}>"
+
     def encode(self) -> bytes:
         """Return the payload of the run's first entry. SerialisationError: an argument cannot be stored."""
         return self.workflow.encode_call(self.args, self.kwargs)
@@ -347,6 +351,7 @@ def step(
         )
     if isinstance(fn, Step | Workflow):
         raise DefinitionError(f"{fn!r} is a definition already; expected a function, or {fn!r}.options(…) of a Step")
+    _check_function(fn, used="step")
     made: Step[..., Any] = Step(
         fn,
         name_of(fn) if name is None else check_name(name, repr(fn)),
@@ -389,6 +394,7 @@ def workflow(
         return partial(workflow, name=name, need=need, build=build)
     if isinstance(fn, Step | Workflow):
         raise DefinitionError(f"{fn!r} is a definition already; expected a function")
+    _check_function(fn, used="workflow")
     parameters = list(inspect.signature(fn).parameters.values())
     if not parameters or parameters[0].kind not in (
         inspect.Parameter.POSITIONAL_ONLY,
@@ -399,9 +405,18 @@ def workflow(
     is_async = is_coroutine_function(fn)
     _check_context(own_name, parameters[0], is_async=is_async)
     kind: Any = AsyncWorkflow if is_async else SyncWorkflow
+    if build is not None:
+        check_storable(build, f"build of workflow {own_name!r}")
     made: Workflow[..., Any] = kind(fn, own_name, own_name if need is None else need, build)
     check_need(made.home, f"need of workflow {own_name!r}")
     return made
+
+
+def _check_function(found: object, *, used: str) -> None:
+    if not callable(found):
+        raise DefinitionError(
+            f'@{used}: found {described(found)}; expected a function, and options by name: @{used}(name="…")'
+        )
 
 
 def _check_context(name: str, parameter: inspect.Parameter, *, is_async: bool) -> None:
@@ -421,15 +436,19 @@ def pinned(need: str, build: str | None) -> str:
     return f"{need}@{build}" if build else need
 
 
-def as_step(fn: Callable[..., Any]) -> Step[..., Any]:
-    """Return `fn` if it is a Step, else one of it without options. DefinitionError: it is no function with a name."""
+def as_step(fn: Callable[..., Any], *, used: str = "ctx.step") -> Step[..., Any]:
+    """Return `fn` if it is a Step, else one of it without options. DefinitionError: it is no function with a name.
+
+    `used` is what it was handed to, such as `ctx.step`.
+    """
     if isinstance(fn, Step):
         return cast("Step[..., Any]", fn)
     if isinstance(fn, Workflow | Call):
-        raise DefinitionError(f"{fn!r} is no step; expected ctx.call or ctx.spawn for a workflow")
+        raise DefinitionError(f"{used}: found {fn!r}; expected a step: ctx.call and ctx.spawn are for workflows")
     if not callable(fn):
         raise DefinitionError(
-            f"{fn!r} cannot be called; expected the step itself, with its arguments after it: ctx.step(charge, order)"
+            f"{used}: found {described(fn)}; expected the step itself, uncalled: its arguments stand after it, as in"
+            " ctx.step(charge, order)"
         )
     return Step(fn, name_of(fn))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
 from typing import Any, cast
 
 from pgwf_sdk._definition import Call, Step, Workflow
+from pgwf_sdk._kinds import described, kind_of
+from pgwf_sdk._sealing import Sealing
 
 
 def check_call(found: object, excess: tuple[object, ...], *, used: str) -> None:
@@ -31,6 +32,15 @@ def check_call(found: object, excess: tuple[object, ...], *, used: str) -> None:
     )
 
 
+def check_story(found: object, *, used: str) -> None:
+    """TypeError: neither the call of a workflow nor a function that tells a story."""
+    if not isinstance(found, Call) and (isinstance(found, Step | Workflow) or not callable(found)):
+        raise TypeError(
+            f"{used}: found {_described(cast('Any', found))}; expected a story, which is the call of a workflow or a"
+            f" function of the environment: {used}(lambda env: env.run(checkout(order)))"
+        )
+
+
 def check_attach(run_id: object, workflow: object) -> None:
     """TypeError: no id of a run, or what should tell its workflow does not."""
     if not isinstance(run_id, str):
@@ -45,10 +55,18 @@ def check_attach(run_id: object, workflow: object) -> None:
         )
 
 
-def check_timedelta(found: object, *, used: str) -> None:
-    """TypeError: a number lacks a unit. `used` is the option as it was written: `result(timeout=3)`."""
-    if not isinstance(found, timedelta):
-        raise TypeError(f"{used}: found {found!r}; expected a timedelta, such as timedelta(seconds=5)")
+def check_workflow(found: object, *, used: str) -> None:
+    """TypeError: no workflow, or one that was called."""
+    if not isinstance(found, Workflow):
+        raise TypeError(f"{used}: found {_described(found)}; expected a workflow, uncalled, such as checkout")
+
+
+def check_sealing(found: object, *, used: str) -> None:
+    """TypeError: neither None nor a Sealing."""
+    if found is not None and not isinstance(found, Sealing):
+        raise TypeError(
+            f"{used}: found {kind_of(found)}; expected the keys by their names: Sealing({{'2026-11': key}})"
+        )
 
 
 def check_workflows(found: object, *, used: str) -> list[Workflow[..., Any]]:
@@ -84,4 +102,6 @@ _ADVICE = "functions decorated with @workflow, uncalled"
 def _described(found: object) -> str:
     if isinstance(found, Step):
         return f"the step {found.name}"
-    return "a call of a workflow" if isinstance(found, Call) else f"{found!r}, a {type(found).__name__}"
+    if isinstance(found, Workflow):
+        return f"the workflow {found.name}"
+    return "a call of a workflow" if isinstance(found, Call) else described(found)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from pgwf_sdk._errors import DefinitionError
+from pgwf_sdk._kinds import described
 from pgwf_sdk._wording import without_addresses
 
 NAME_BYTES_MAX = 200
@@ -18,7 +19,7 @@ _RESERVED = frozenset("/#[]")  # They have a meaning in entry keys.
 
 def check_name(name: str, subject: str) -> str:
     """Return `name` when it may be part of an entry key. DefinitionError: it may not, and why."""
-    size = len(name.encode(errors="replace"))
+    size = len(_text(name, f"{subject}: name").encode(errors="replace"))
     if not 1 <= size <= NAME_BYTES_MAX:
         raise DefinitionError(f"{subject}: the name {name[:50]!r} is {size} bytes long; expected 1 to {NAME_BYTES_MAX}")
     if not _RESERVED.isdisjoint(name) or not name.isprintable():
@@ -31,7 +32,7 @@ def check_name(name: str, subject: str) -> str:
 
 def check_id(text: str, subject: str) -> str:
     """Return `text` when the database takes it as a run id or as a need. DefinitionError: it does not, and why."""
-    size = len(check_text(text, subject).encode())
+    size = len(check_storable(text, subject).encode())
     if not 1 <= size <= ID_BYTES_MAX or min(text) < " " or "\x7f" in text:
         raise DefinitionError(
             f"{subject}: {text[:50]!r} is {size} bytes long; expected 1 to {ID_BYTES_MAX} without control characters"
@@ -49,11 +50,17 @@ def check_need(need: str, subject: str) -> str:
     return need
 
 
-def check_text(text: str, subject: str) -> str:
+def check_storable(text: str, subject: str) -> str:
     """Return `text` when the database can hold it. DefinitionError: it cannot."""
-    if "\0" in text or (not text.isascii() and text != text.encode(errors="replace").decode()):
+    if "\0" in _text(text, subject) or (not text.isascii() and text != text.encode(errors="replace").decode()):
         raise DefinitionError(f"{subject}: {text[:50]!r} has a NUL or half of a surrogate pair; expected text")
     return text
+
+
+def _text(found: str, subject: str) -> str:
+    if not isinstance(cast("object", found), str):
+        raise DefinitionError(f"{subject}: found {described(found)}; expected a text")
+    return found
 
 
 def name_of(fn: Any) -> str:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pgwf_sdk._errors import DefinitionError
+from pgwf_sdk._kinds import check_timedelta, described
 
 if TYPE_CHECKING:
     from random import Random
@@ -33,6 +34,7 @@ class RetryPolicy:
     no_retry_on: tuple[type[Exception], ...] = ()
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         zero = timedelta(0)
         for name, found, holds, expected in (
             ("max_attempts", self.max_attempts, self.max_attempts >= 1, "1 or more"),
@@ -43,6 +45,27 @@ class RetryPolicy:
         ):
             if not holds:
                 raise DefinitionError(f"RetryPolicy: {name} is {found}; expected {expected}")
+
+    def _check_kinds(self) -> None:
+        for name, kind, such_as in (
+            ("max_attempts", int, "a whole number, such as 3"),
+            ("initial", timedelta, "a timedelta, such as timedelta(seconds=1)"),
+            ("factor", int | float, "a number, such as 2.0"),
+            ("max_interval", timedelta, "a timedelta, such as timedelta(minutes=1)"),
+            ("max_elapsed", timedelta | None, "a timedelta, such as timedelta(hours=1)"),
+        ):
+            found = getattr(self, name)
+            if not isinstance(found, kind):
+                raise DefinitionError(f"RetryPolicy: {name} is {described(found)}; expected {such_as}")
+        for name in ("retry_on", "no_retry_on"):
+            found = getattr(self, name)
+            try:
+                issubclass(Exception, found)
+            except TypeError:
+                raise DefinitionError(
+                    f"RetryPolicy: {name} is {described(found)}; expected a tuple of exception classes, such as"
+                    " (ValueError,)"
+                ) from None
 
     def delay_after(self, attempt: int, error: BaseException, random: Random) -> timedelta | None:
         """Return the pause before the attempt after `attempt` (from 1), or None when there is to be none.
@@ -70,7 +93,9 @@ class RetryPolicy:
         growth = 1.0
         for _ in range(attempt - 1):
             growth *= self.factor
-            if growth >= growth_max or self.factor == 1.0:
+            if growth >= growth_max:
+                return self.max_interval
+            if self.factor == 1.0:
                 break
         return min(self.initial * growth, self.max_interval)
 
@@ -84,4 +109,5 @@ class RetryAfter(Exception):  # noqa: N818 - reads as what it says: raise RetryA
 
     def __init__(self, message: str = "", *, delay: timedelta) -> None:
         super().__init__(message)
+        check_timedelta(delay, used="RetryAfter(delay=…)")
         self.delay = delay

@@ -10,11 +10,12 @@ import base64
 import os
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from pgwf_sdk._errors import DefinitionError, SealedError
+from pgwf_sdk._kinds import kind_of
 
 SEALED: Final = 3
 """The encoding of a sealed payload."""
@@ -64,14 +65,11 @@ class Sealing:
     def __init__(
         self, keys: Mapping[str, bytes] | None = None, *, compress_bytes_min: int | None = COMPRESS_BYTES_MIN
     ) -> None:
+        _check_options(keys, compress_bytes_min)
         self._compress_bytes_min = compress_bytes_min
         self._zstd = None if compress_bytes_min is None else _zstd()
         self._ciphers: dict[str, Any] = {}
         for name, key in (keys or {}).items():
-            if not name:
-                raise DefinitionError("Sealing: a key has no name; what it seals names it, such as '2026-11'")
-            if len(key) != KEY_BYTES:
-                raise DefinitionError(f"Sealing: key {name!r} has {len(key)} bytes; expected {KEY_BYTES}")
             self._ciphers[name] = _aes()(key)
         self._current = next(iter(self._ciphers), None)
 
@@ -147,6 +145,30 @@ class Sealing:
                 " another key has that name"
             ) from error
         return opened
+
+
+def _check_options(keys: object, compress_bytes_min: object) -> None:
+    """Keys are never shown, whatever is wrong with them."""
+    if keys is not None and not isinstance(keys, Mapping):
+        raise DefinitionError(
+            f"Sealing: found {kind_of(keys)}; expected the keys by their names: Sealing({{'2026-11': key}})"
+        )
+    least = compress_bytes_min
+    if least is not None and (not isinstance(least, int) or isinstance(least, bool) or least < 0):
+        raise DefinitionError(
+            f"Sealing: compress_bytes_min is {least!r}; expected a number of bytes, or None for never"
+        )
+    for name, key in cast("Mapping[object, object]", keys or {}).items():
+        if not name or not isinstance(name, str):
+            found = f"the name {name!r}" if name else "no name"
+            raise DefinitionError(f"Sealing: a key has {found}; what it seals names it, such as '2026-11'")
+        if not isinstance(key, bytes | bytearray):
+            raise DefinitionError(
+                f"Sealing: key {name!r} is {kind_of(key)}; expected {KEY_BYTES} bytes, such as"
+                f" os.urandom({KEY_BYTES}) or base64.b64decode(text)"
+            )
+        if len(key) != KEY_BYTES:
+            raise DefinitionError(f"Sealing: key {name!r} has {len(key)} bytes; expected {KEY_BYTES}")
 
 
 def is_sealed(text: str) -> bool:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pgwf_sdk._errors import DefinitionError
+from pgwf_sdk._kinds import described
 from pgwf_sdk._names import check_need
 from pgwf_sdk._retry import RetryPolicy
 
@@ -24,11 +25,13 @@ _TYPES: Final[dict[str, type]] = {
     "timeout": timedelta,
     "total_timeout": timedelta,
     "heartbeat_timeout": timedelta,
+    "at_most_once": bool,
 }
 _EXAMPLES: Final[dict[type, str]] = {
     str: '"gpu"',
     RetryPolicy: "RetryPolicy(max_attempts=3)",
     timedelta: "timedelta(seconds=30)",
+    bool: "True",
 }
 
 
@@ -40,7 +43,8 @@ def check_options(step: Step[..., Any]) -> None:
         value = getattr(step, option)
         if value is not None and not isinstance(value, kind):
             raise DefinitionError(
-                f"step {step.name!r}: {option} is {value!r}; expected a {kind.__name__}, such as {_EXAMPLES[kind]}"
+                f"step {step.name!r}: {option} is {described(value)}; expected a {kind.__name__},"
+                f" such as {_EXAMPLES[kind]}"
             )
         if isinstance(value, timedelta) and value <= timedelta(0):
             raise DefinitionError(f"step {step.name!r}: {option} is {value}; expected longer than nothing")

@@ -33,8 +33,11 @@ def short_duration_words(seconds: float) -> str:
 
 
 def limit_words(limit: timedelta) -> str:
-    """A limit that somebody chose, as a sentence names it: `14 days`, `1 hour 30 minutes`, `2.5 seconds`."""
-    seconds = limit.total_seconds()
+    """A limit that somebody chose, as a sentence names it: `14 days`, `1 hour 30 minutes`, `2.5 seconds`.
+
+    One that was over before it began is `0 seconds`.
+    """
+    seconds = max(limit.total_seconds(), 0)
     if seconds < 60:
         return f"{seconds:g} second" if seconds == 1 else f"{seconds:g} seconds"
     for unit_seconds, unit, part_seconds, part in (

@@ -162,9 +162,27 @@ def test_command_replaces_run_py_so_that_its_exit_code_is_the_commands(checkout:
     assert "examples" in ended.stderr
 
 
-def test_unknown_command_shows_the_usage(checkout: Checkout) -> None:
-    shown = checkout.run("dance")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["dance"], "found 'dance'; expected one of setup, demo, test, soak, check, bench: `python3 run.py --help`"),
+        (["setup", "now"], "setup takes no arguments, found now; try `python3 run.py setup`"),
+        (["check", "sdk"], "check takes no arguments, found sdk"),
+    ],
+)
+def test_a_call_that_is_wrong_is_told_what_to_write_and_makes_nothing(
+    checkout: Checkout, arguments: list[str], said: str
+) -> None:
+    refused = checkout.run(*arguments)
 
-    assert shown.returncode == 2
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(f"run.py: {said}")
+    assert not checkout.calls
+
+
+def test_help_says_what_the_commands_do(checkout: Checkout) -> None:
+    shown = checkout.run("--help")
+
+    assert shown.returncode == 0
     assert "python3 run.py demo" in shown.stdout
     assert not checkout.calls

@@ -1,7 +1,5 @@
 """What the clients ask of the database, as values: no I/O, so that the sync and the async client share all of it."""
 
-import math
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,7 +11,7 @@ from msgspec import Struct
 
 from pgwf_journal import ENCODING_JSON
 from pgwf_sdk import _failure, _serial
-from pgwf_sdk._attributes import AttributeValue, attribute_json, attributes_json
+from pgwf_sdk._attributes import AttributeValue, attribute_json, attributes_json, check_attributes
 from pgwf_sdk._definition import Call, Workflow
 from pgwf_sdk._ends import error_of_end
 from pgwf_sdk._errors import (
@@ -21,18 +19,17 @@ from pgwf_sdk._errors import (
     AwakeableFailedError,
     DefinitionError,
     InvalidArgumentError,
-    ResultTimeoutError,
     RunExpiredError,
     RunNotFoundError,
     SealedError,
     SerialisationError,
     UndecodableError,
 )
-from pgwf_sdk._misuse import check_timedelta
+from pgwf_sdk._kinds import check_counts, check_instants, check_kind, check_text, check_texts, check_timedelta
+from pgwf_sdk._misuse import check_names, check_workflow
 from pgwf_sdk._names import check_id
 from pgwf_sdk._places import input_place
 from pgwf_sdk._sealing import Sealing
-from pgwf_sdk._wording import duration_words, stuck_words
 from pgwf_sdk.ops._filters import RunFilter
 from pgwf_sdk.ops._rows import FINAL_STATUSES, STATUSES, ForkPrice, RunSummary, TaskSummary
 from pgwf_sdk.ops._statements import run_statement, runs_statement, tasks_statement
@@ -46,9 +43,7 @@ TASK_STATES = ("open", "claimed", "decided", "expired", "cancelled")
 PAGE_RUNS = 100
 """Runs that one transaction of `resume_all` or `retry_all` is about."""
 _JSON_NULL = b"null"
-_POLL_SECONDS_MIN = 1.0
-_POLL_SECONDS_MAX = 5.0
-_POLL_GROWTH = 1.5
+_LIST_RUNS = "`client.list()` shows which there are"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +77,8 @@ class Ending:
 def translate(error: psycopg.Error) -> Exception:
     """The SDK's error for a SQLSTATE of schema pgwf_sdk; any other database error as it is."""
     kind = ERROR_BY_SQLSTATE.get(error.sqlstate or "")
+    if kind is RunNotFoundError and error.diag.message_hint is not None:  # It shows the SQL that lists them.
+        return RunNotFoundError(f"{error.diag.message_primary}; {_LIST_RUNS}")
     return error if kind is None else kind(message_of(error))
 
 
@@ -96,8 +93,14 @@ def start(
     singleton_key: str | None,
     trace: str | None,
     by: str,
+    used: str = "client.start",
 ) -> Statement[Started]:
     """Start `call` as `run_id`; repeatable, because the same id with the same input leads to the same run."""
+    check_texts(used, run_id=run_id, singleton_key=singleton_key)
+    check_instants(used, start_at=start_at, deadline=deadline)
+    check_counts(used, priority=priority)
+    if not 1 <= priority <= 4:  # Larger numbers are of types that the SQL function does not take.
+        raise InvalidArgumentError(f"{used}(priority=…): found {priority}; expected 1 (most urgent) to 4")
     return Statement(
         "sdk_start_run",
         {
@@ -112,7 +115,7 @@ def start(
             "build": call.workflow.build,
             "trace": trace,
             "started_by": by,
-            "attributes": attributes_json(attributes, used="client.start(attributes=…)"),
+            "attributes": attributes_json(attributes, used=f"{used}(attributes=…)"),
             "singleton_key": _checked_key(singleton_key),
         },
         _read_started,
@@ -144,6 +147,7 @@ def signal_with_start(
     starting: Statement[Started], name: str, value: object, *, dedup_id: str | None
 ) -> Statement[Started]:
     """Do what `starting` does and send the run a signal, both or neither."""
+    _check_signal(name, dedup_id, used="client.signal_with_start")
     payload, encoding = _stored(value, of=f"signal {name!r} to run {starting.parameters['run_id']}")
     parameters = {
         **starting.parameters,
@@ -160,14 +164,15 @@ def signal_with_start(
     return Statement("sdk_signal_with_start_run", parameters, read, is_repeatable=dedup_id is not None)
 
 
-def run_summary(run_id: str) -> Statement[RunSummary]:
-    """The live end of a run's chain as it is now."""
+def run_summary(run_id: str, workflow: Workflow[..., Any] | None = None) -> Statement[RunSummary]:
+    """The live end of a run's chain as it is now; `workflow` is what its result is to be read by."""
+    _check_run(run_id, workflow, used="client.get")
     statement = run_statement(run_id, is_chain=True)
 
     def read(rows: Sequence[Row]) -> RunSummary:
         found = statement.read(rows)
         if found is None:
-            raise RunNotFoundError(f"no run {run_id!r}; `client.list()` shows which there are")
+            raise RunNotFoundError(f"no run {run_id!r}; {_LIST_RUNS}")
         return found
 
     return Statement(statement.query, statement.parameters, read, is_repeatable=True)
@@ -184,7 +189,10 @@ def runs(
     limit: int,
 ) -> Statement[tuple[RunSummary, ...]]:
     """Runs, newest first."""
-    _require_known("status", statuses, STATUSES)
+    check_texts("client.list", workflow=workflow, need=need, parent_run_id=parent_run_id)
+    check_counts("client.list", before=before, limit=limit)
+    check_attributes(attributes, used="client.list(attributes=…)")
+    _check_known(statuses, STATUSES, used="client.list(statuses=…)")
     chosen = RunFilter(
         statuses=tuple(statuses),
         workflows=() if workflow is None else (workflow,),
@@ -218,6 +226,8 @@ def expired(run_id: str) -> RunExpiredError:
 
 def signal(run_id: str, name: str, value: object, *, dedup_id: str | None) -> Statement[bool]:
     """Send a signal; False when one with the same `dedup_id` had been sent before."""
+    _check_run(run_id, used="client.signal")
+    _check_signal(name, dedup_id, used="client.signal")
     payload, encoding = _stored(value, of=f"signal {name!r} to run {run_id}")
     parameters = {
         "run_id": run_id,
@@ -231,12 +241,15 @@ def signal(run_id: str, name: str, value: object, *, dedup_id: str | None) -> St
 
 def complete_awakeable(token: str, value: object) -> Statement[bool]:
     """Complete an awakeable; False when it had been completed or failed before."""
+    check_text(token, used="client.complete_awakeable(token)")
     payload, encoding = _stored(value, of="awakeable")
     return _settle_awakeable(token, payload, encoding, is_failed=False)
 
 
 def fail_awakeable(token: str, error: Exception | str) -> Statement[bool]:
     """Fail an awakeable; False when it had been completed or failed before."""
+    check_text(token, used="client.fail_awakeable(token)")
+    check_kind(error, (str, Exception), used="client.fail_awakeable(…, error)", expected="an exception or a text")
     raised = AwakeableFailedError(error) if isinstance(error, str) else error
     return _settle_awakeable(token, _failure.describe(raised), ENCODING_JSON, is_failed=True)
 
@@ -248,8 +261,10 @@ def _settle_awakeable(token: str, payload: bytes | None, encoding: int, *, is_fa
 
 def cancel(run_id: str, *, reason: str | None, by: str, grace: timedelta | None) -> Statement[str]:
     """Ask a run to stop and clean up."""
+    _check_run(run_id, used="client.cancel")
+    check_texts("client.cancel", reason=reason, by=by)
     if grace is not None:
-        check_timedelta(grace, used=f"run {run_id}: cancel(grace=…)")
+        check_timedelta(grace, used="client.cancel(grace=…)")
     grace_seconds = None if grace is None else grace.total_seconds()
     parameters = {"run_id": run_id, "by": by, "reason": reason, "grace_seconds": grace_seconds}
     return Statement("sdk_cancel_run", parameters, read_value, is_repeatable=True)
@@ -257,40 +272,61 @@ def cancel(run_id: str, *, reason: str | None, by: str, grace: timedelta | None)
 
 def terminate(run_id: str, *, reason: str | None, by: str) -> Statement[str]:
     """Stop a run without running any more of its code."""
+    _check_run(run_id, used="client.terminate")
+    check_texts("client.terminate", reason=reason, by=by)
     parameters = {"run_id": run_id, "by": by, "reason": reason}
     return Statement("sdk_terminate_run", parameters, read_value, is_repeatable=True)
 
 
 def pause(run_id: str, *, by: str) -> Statement[str]:
     """Keep a run from being worked on until it is resumed."""
+    _check_run(run_id, used="client.pause")
+    check_texts("client.pause", by=by)
     return Statement("sdk_pause_run", {"run_id": run_id, "by": by}, read_value, is_repeatable=True)
 
 
 def resume(run_id: str, *, by: str) -> Statement[str]:
     """Let a paused or blocked run go on."""
+    _check_run(run_id, used="client.resume")
+    check_texts("client.resume", by=by)
     return Statement("sdk_resume_run", {"run_id": run_id, "by": by}, read_value, is_repeatable=True)
 
 
-def retry(run_id: str, *, by: str) -> Statement[Started]:
+def retry(run_id: str, workflow: Workflow[..., Any] | None = None, *, by: str) -> Statement[Started]:
     """Start a new run that takes over what a failed one had recorded before its failing entry."""
+    _check_run(run_id, workflow, used="client.retry")
+    check_texts("client.retry", by=by)
     return Statement("sdk_retry_run", {"run_id": run_id, "by": by}, _read_retried, is_repeatable=True)
 
 
-def fork(run_id: str, *, before: str | int, new_run_id: str | None, by: str) -> Statement[Started]:
+def fork(
+    run_id: str,
+    workflow: Workflow[..., Any] | None = None,
+    *,
+    before: str | int,
+    new_run_id: str | None,
+    by: str,
+) -> Statement[Started]:
     """Start a new run with what another one had recorded before an entry; repeatable when it is told its id."""
+    _check_run(run_id, workflow, used="client.fork")
+    check_texts("client.fork", run_id=new_run_id, by=by)
+    _check_before(before, used="client.fork")
     parameters = {"run_id": run_id, "before": str(before), "new_run_id": new_run_id, "by": by}
     return Statement("sdk_fork_run", parameters, _read_started, is_repeatable=new_run_id is not None)
 
 
 def fork_price(run_id: str, *, before: str | int) -> Statement[ForkPrice]:
     """What a fork would copy and do again."""
+    _check_run(run_id, used="client.fork_price")
+    _check_before(before, used="client.fork_price")
     return Statement("sdk_fork_price", {"run_id": run_id, "before": str(before)}, _read_price, is_repeatable=True)
 
 
 class Pages:
     """Does one thing to many runs, the newest first, page by page; `count` is how many it was done to."""
 
-    def __init__(self, query: str, *, workflow: str | None, by: str) -> None:
+    def __init__(self, query: str, *, workflow: str | None, by: str, used: str) -> None:
+        check_texts(used, workflow=workflow, by=by)
         self.count = 0
         self._query = query
         self._parameters: dict[str, object] = {"workflow": workflow, "by": by, "before": None, "limit": PAGE_RUNS}
@@ -308,19 +344,21 @@ class Pages:
 
 def resume_all(*, workflow: str | None, by: str) -> Pages:
     """Let all blocked runs go on."""
-    return Pages("sdk_resume_runs", workflow=workflow, by=by)
+    return Pages("sdk_resume_runs", workflow=workflow, by=by, used="client.resume_all")
 
 
 def retry_all(*, workflow: str, by: str) -> Pages:
     """Retry all failed runs of a workflow."""
-    return Pages("sdk_retry_runs", workflow=workflow, by=by)
+    return Pages("sdk_retry_runs", workflow=workflow, by=by, used="client.retry_all")
 
 
 def tasks(
     *, need: str | None, states: Collection[str], holder: str | None, limit: int
 ) -> Statement[tuple[TaskSummary, ...]]:
     """Human tasks, those due first on top."""
-    _require_known("state", states, TASK_STATES)
+    check_texts("client.human.list", need=need, holder=holder)
+    check_counts("client.human.list", limit=limit)
+    _check_known(states, TASK_STATES, used="client.human.list(states=…)")
     return tasks_statement(
         states=tuple(states) or None, need=need, holder=holder, is_overdue=False, run_n=None, limit=limit
     )
@@ -328,18 +366,21 @@ def tasks(
 
 def claim_task(task_id: str, *, by: str, duration: timedelta) -> Statement[datetime]:
     """Take a task for `duration`; taking one's own again begins the time anew."""
-    check_timedelta(duration, used=f"claim of task {task_id}, duration=…")
+    _check_task(task_id, by, used="client.human.claim")
+    check_timedelta(duration, used="client.human.claim(duration=…)")
     parameters = {"task_id": task_id, "by": by, "seconds": duration.total_seconds()}
     return Statement("sdk_claim_task", parameters, read_value, is_repeatable=True)
 
 
 def release_task(task_id: str, *, by: str) -> Statement[None]:
     """Give a claimed task back undecided."""
+    _check_task(task_id, by, used="client.human.release")
     return Statement("sdk_release_task", {"task_id": task_id, "by": by}, read_nothing)
 
 
 def decide_task(task_id: str, value: object, *, by: str) -> Statement[None]:
     """Decide a task."""
+    _check_task(task_id, by, used="client.human.decide")
     payload, encoding = (
         (_JSON_NULL, ENCODING_JSON) if value is None else _stored(value, of=f"decision of task {task_id}")
     )
@@ -358,44 +399,6 @@ def unwatch(*, listener: str) -> Statement[None]:
     return Statement("pgwf_wake_up", {"listener": listener}, read_nothing, is_repeatable=True)
 
 
-class Patience:
-    """How long a wait for a run's end goes on: polls from 1 s growing to 5 s, until the timeout (None: for ever)."""
-
-    def __init__(self, run_id: str, timeout: timedelta | None) -> None:
-        if timeout is not None:
-            check_timedelta(timeout, used=f"run {run_id}: result(timeout=…)")
-        self._run_id = run_id
-        self._waited_seconds = 0.0 if timeout is None else timeout.total_seconds()
-        self._end = math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
-        self._pause_seconds = _POLL_SECONDS_MIN
-
-    def pause_seconds(self, seen: Ending) -> float:
-        """How long to wait at most before looking again. ResultTimeoutError when the time is over."""
-        if self._left_seconds() <= 0:
-            goes_on = f"it goes on: ask again later, or see why with `pgwf why {self._run_id}`"
-            raise ResultTimeoutError(
-                f"run {self._run_id} is {seen.status} after {duration_words(self._waited_seconds)}, expected it to be"
-                f" over; {stuck_words(seen.status, self._run_id) or goes_on}",
-                run_id=self._run_id,
-                status=seen.status,
-            )
-        return self._next_pause_seconds()
-
-    def pause_seconds_after(self, error: psycopg.OperationalError) -> float:
-        """The same after a look that failed: a restart or failover ends, the run goes on. `error` when it does not."""
-        if self._left_seconds() <= 0:
-            raise error
-        return self._next_pause_seconds()
-
-    def _left_seconds(self) -> float:
-        return self._end - time.monotonic()
-
-    def _next_pause_seconds(self) -> float:
-        pause_seconds = min(self._pause_seconds, max(0.0, self._left_seconds()))
-        self._pause_seconds = min(self._pause_seconds * _POLL_GROWTH, _POLL_SECONDS_MAX)
-        return pause_seconds
-
-
 def result_of(ending: Ending, workflow: Workflow[..., R] | None) -> R:
     """The value a run completed with, as `workflow` declares it; otherwise the error that says how it ended."""
     run_id = ending.run_id
@@ -412,6 +415,33 @@ def result_of(ending: Ending, workflow: Workflow[..., R] | None) -> R:
             ) from error
         return value
     raise error_of_end(ending.status, ending.payload, run_id=run_id)
+
+
+def _check_run(run_id: object, workflow: object = None, *, used: str) -> None:
+    """TypeError: no id of a run, or what should tell its workflow does not."""
+    check_text(run_id, used=f"{used}(run_id)", such_as="order-17")
+    if workflow is not None:
+        check_workflow(workflow, used=f"{used}({run_id!r}, …)")
+
+
+def _check_signal(name: object, dedup_id: object, *, used: str) -> None:
+    check_text(name, used=f"{used}(…, name)", such_as="paid")
+    check_texts(used, dedup_id=dedup_id)
+
+
+def _check_before(before: object, *, used: str) -> None:
+    """TypeError: neither the key of a call nor the number of an entry."""
+    check_kind(
+        before,
+        (str, int),
+        used=f"{used}(before=…)",
+        expected="a call's key, such as '/step:charge#1', or a number",
+    )
+
+
+def _check_task(task_id: object, by: object, *, used: str) -> None:
+    check_text(task_id, used=f"{used}(task_id)", such_as="order-17/human:approve#1")
+    check_texts(used, by=by)
 
 
 def _read_started(rows: Sequence[Row]) -> Started:
@@ -434,8 +464,8 @@ def _stored(value: object, *, of: str) -> tuple[bytes | None, int]:
         raise SerialisationError(f"{of}: {error}", path=error.path) from None
 
 
-def _require_known(what: str, given: Collection[str], known: Collection[str]) -> None:
-    # A string is a collection of strings, one for each of its letters.
-    unknown = [given] if isinstance(given, str) else sorted(set(given) - set(known))
-    if unknown:
-        raise ValueError(f"{unknown[0]!r} is no list of what a {what} can be: {', '.join(known)}")
+def _check_known(given: Collection[str], known: Collection[str], *, used: str) -> None:
+    """TypeError: no list of texts. ValueError: one that is none of `known`."""
+    for found in check_names(given, used=used):
+        if found not in known:
+            raise ValueError(f"{used}: found {found!r}; expected some of {', '.join(known)}")

@@ -12,6 +12,8 @@ from psycopg import Connection
 from pgwf_sdk._attributes import AttributeValue
 from pgwf_sdk._client import _calls
 from pgwf_sdk._client._identity import client_name, listener_name, new_run_id
+from pgwf_sdk._client._options import check_client
+from pgwf_sdk._client._patience import Patience
 from pgwf_sdk._definition import Call, Workflow
 from pgwf_sdk._errors import RunConflictError, RunNotFoundError
 from pgwf_sdk._misuse import check_call
@@ -50,6 +52,7 @@ class Client:
         listen_dsn: str | None = None,
         sealing: Sealing | None = None,
     ) -> None:
+        check_client("Client", dsn, listen_dsn, sealing, name, connections_max, telemetry)
         self.name = name or client_name()
         self.dsn = dsn
         self.listen_dsn = listen_dsn
@@ -111,7 +114,7 @@ class Client:
 
         An id of a chain leads to its live end: the newest run that a continued or retried run went on as.
         """
-        found = self._database.run(_calls.run_summary(run_id))
+        found = self._database.run(_calls.run_summary(run_id, workflow))
         return self._handle(_calls.Started(found.n, found.run_id, created=False), workflow)
 
     def list(
@@ -191,6 +194,7 @@ class Client:
                 singleton_key=singleton_key,
                 trace=starting.trace,
                 by=self.name,
+                used="client.signal_with_start",
             )
             both = _calls.signal_with_start(statement, name, value, dedup_id=dedup_id)
             alone = _calls.signal(run_id, name, value, dedup_id=dedup_id)
@@ -246,7 +250,7 @@ class Client:
 
     def retry(self, run_id: str, workflow: Workflow[..., R] | None = None, *, by: str | None = None) -> "Run[R]":
         """Run a failed, cancelled or terminated run again from the entry it failed at, as a new run `<run_id>~2`."""
-        return self._handle(self._database.run(_calls.retry(run_id, by=by or self.name)), workflow)
+        return self._handle(self._database.run(_calls.retry(run_id, workflow, by=by or self.name)), workflow)
 
     def fork(
         self,
@@ -265,7 +269,7 @@ class Client:
         Forking again with the same `run_id` gives the same run. InvalidArgumentError: the journal has no such entry;
         RunConflictError: the id is taken.
         """
-        statement = _calls.fork(source, before=before, new_run_id=run_id, by=by or self.name)
+        statement = _calls.fork(source, workflow, before=before, new_run_id=run_id, by=by or self.name)
         return self._handle(self._database.run(statement), workflow)
 
     def fork_price(self, source: str, /, *, before: str | int) -> ForkPrice:
@@ -370,7 +374,7 @@ class Run(Generic[R_co]):
         otherwise; ResultTimeoutError, a TimeoutError, if it is not over after `timeout` (None waits for ever);
         RunExpiredError if retention has removed it.
         """
-        return _calls.result_of(self._ending(_calls.Patience(self.run_id, timeout)), self._workflow)
+        return _calls.result_of(self._ending(Patience(self.run_id, timeout)), self._workflow)
 
     def signal(self, name: str, value: object = None, /, *, dedup_id: str | None = None) -> bool:
         """Send the run a signal; see Client.signal."""
@@ -406,13 +410,13 @@ class Run(Generic[R_co]):
         except RunNotFoundError:
             raise _calls.expired(self.run_id) from None
 
-    def _ending(self, patience: _calls.Patience) -> _calls.Ending:
+    def _ending(self, patience: Patience) -> _calls.Ending:
         seen = self._ending_of(self.n, patience)
         while not seen.is_final:
             seen = self._ending_of(seen.n, patience)
         return seen
 
-    def _ending_of(self, n: int, patience: _calls.Patience) -> _calls.Ending:
+    def _ending_of(self, n: int, patience: Patience) -> _calls.Ending:
         """Wait until run `n` of the chain is over or goes on as another one."""
         listener = listener_name()
         channels = self._database.run(_calls.watch(n, listener=listener))

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pgwf_sdk._errors import TaskForbiddenError, TaskNotFoundError, TaskNotHeldError, TaskUnavailableError
-from pgwf_sdk._misuse import check_timedelta
+from pgwf_sdk._kinds import check_text, check_wait, described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,8 +32,12 @@ _TAKEN_AWAY: Final = (TaskUnavailableError, TaskNotHeldError, TaskNotFoundError)
 class _Desk:
     """What a bot has looked at and left to people, as long as that is open."""
 
-    def __init__(self, poll: timedelta) -> None:
-        check_timedelta(poll, used="reviewer(poll=…)")
+    def __init__(self, need: str, decide: object, poll: timedelta) -> None:
+        check_text(need, used="client.human.reviewer(need)", such_as="human.risk")
+        if not callable(decide):
+            expected = "a function of a task that returns what is decided"
+            raise TypeError(f"client.human.reviewer(decide): found {described(decide)}; expected {expected}")
+        check_wait(poll, used="client.human.reviewer(poll=…)")
         self.poll_seconds = poll.total_seconds()
         self._left: set[str] = set()
 
@@ -63,7 +67,7 @@ class Reviewer:
         self._need = need
         self._decide = decide
         self._by = by
-        self._desk = _Desk(poll)
+        self._desk = _Desk(need, decide, poll)
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -120,7 +124,7 @@ class AsyncReviewer:
         self._need = need
         self._decide = decide
         self._by = by
-        self._desk = _Desk(poll)
+        self._desk = _Desk(need, decide, poll)
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:

@@ -27,7 +27,7 @@ from pgwf_sdk._errors import ContextError
 from pgwf_sdk.replay._attach import open_attach
 from pgwf_sdk.replay._branches import BranchTasks, Shielded, answered, run_branch
 from pgwf_sdk.replay._commands import OnClose
-from pgwf_sdk.replay._core import ContextCore, check_branches, checked_items, map_tally
+from pgwf_sdk.replay._core import ContextCore, check_body, check_parallel, checked_items, map_tally
 from pgwf_sdk.replay._future import CallFuture
 from pgwf_sdk.replay._handles import AsyncAwakeable, AsyncChild
 from pgwf_sdk.replay._human import Decision
@@ -149,7 +149,7 @@ class AsyncContext(ContextCore):
     ) -> Coroutine[None, None, T]:
         """Wait for the oldest signal of that name that was not taken yet; one that came earlier counts.
 
-        WaitTimeoutError: none came in time. A later one stays for the next wait.
+        WaitTimeoutError: none came in time (zero and less: none had come). A later one stays for the next wait.
         """
         self._check()
         return self._future(self._open_signal(name, payload_type, timeout))
@@ -274,6 +274,7 @@ class AsyncContext(ContextCore):
     def shield(self, fn: Callable[[AsyncContext], Awaitable[R]], /) -> Coroutine[None, None, R]:
         """Return what `fn(ctx)` returns; a cancellation that comes meanwhile is raised when it has ended."""
         self._check()
+        check_body(fn, used="ctx.shield")
         task = self._loop.create_task(run_branch(fn, self, ()), name="shield", context=copy_context())
         return self._future(Shielded(task))
 
@@ -414,7 +415,7 @@ class AsyncContext(ContextCore):
         branches are under way, waiting ones included.
         """
         self._check()
-        check_branches(policy, max_concurrency, used="ctx.parallel")
+        check_parallel(branches, policy, max_concurrency)
         path = self._machine.open_branches("parallel", self._scope)
         tally = Tally(policy, len(branches), path=path, shape=tuple)
         return self._branch(path, [(branch, ()) for branch in branches], tally, max_concurrency)
@@ -469,8 +470,7 @@ class AsyncContext(ContextCore):
         At most `max_concurrency` items are under way, waiting ones included. Failures and `policy` as in `parallel`.
         """
         self._check()
-        check_branches(policy, max_concurrency, used="ctx.map")
-        listed = checked_items(items)
+        listed = checked_items(each, items, policy, max_concurrency)
         if isinstance(each, Step | Workflow):
             return self._future(self._open_map(each, listed, max_concurrency, policy))
         path = self._machine.open_branches("map", self._scope)

@@ -25,7 +25,7 @@ from pgwf_sdk._errors import ContextError, Suspend
 from pgwf_sdk.replay._attach import open_attach
 from pgwf_sdk.replay._calls import Settled
 from pgwf_sdk.replay._commands import OnClose
-from pgwf_sdk.replay._core import ContextCore, check_branches, checked_items, map_tally
+from pgwf_sdk.replay._core import ContextCore, check_body, check_parallel, checked_items, map_tally
 from pgwf_sdk.replay._fibers import Branches, Fiber, Fibers
 from pgwf_sdk.replay._handles import Awakeable, Child
 from pgwf_sdk.replay._human import Decision
@@ -133,7 +133,7 @@ class Context(ContextCore):
     ) -> T:
         """Wait for the oldest signal of that name that was not taken yet; one that came earlier counts.
 
-        WaitTimeoutError: none came in time. A later one stays for the next wait.
+        WaitTimeoutError: none came in time (zero and less: none had come). A later one stays for the next wait.
         """
         self._check()
         received: T = self._wait(self._open_signal(name, payload_type, timeout))
@@ -259,6 +259,7 @@ class Context(ContextCore):
     def shield(self, fn: Callable[[Context], R], /) -> R:
         """Return `fn(ctx)`; a cancellation that comes meanwhile is raised when it has ended."""
         self._check()
+        check_body(fn, used="ctx.shield")
         return self._fibers.shield(self._fiber, lambda: fn(self))
 
     def awakeable(
@@ -399,7 +400,7 @@ class Context(ContextCore):
         branches are under way, waiting ones included.
         """
         self._check()
-        check_branches(policy, max_concurrency, used="ctx.parallel")
+        check_parallel(branches, policy, max_concurrency)
         path = self._machine.open_branches("parallel", self._scope)
         tally = Tally(policy, len(branches), path=path, shape=tuple)
         return self._branch(path, [(branch, ()) for branch in branches], tally, max_concurrency)
@@ -460,8 +461,7 @@ class Context(ContextCore):
         At most `max_concurrency` items are under way, waiting ones included. Failures and `policy` as in `parallel`.
         """
         self._check()
-        check_branches(policy, max_concurrency, used="ctx.map")
-        listed = checked_items(items)
+        listed = checked_items(each, items, policy, max_concurrency)
         if isinstance(each, Step | Workflow):
             return self._wait(self._open_map(each, listed, max_concurrency, policy))
         path = self._machine.open_branches("map", self._scope)

@@ -14,7 +14,8 @@ from pgwf_sdk import _failure
 from pgwf_sdk._attributes import AttributeValue, attribute_json
 from pgwf_sdk._definition import Call, Step, Workflow, as_step
 from pgwf_sdk._errors import ContextError, DefinitionError
-from pgwf_sdk._misuse import check_call, check_timedelta
+from pgwf_sdk._kinds import check_counts, check_instant, check_texts, check_timedelta, described
+from pgwf_sdk._misuse import check_call
 from pgwf_sdk._names import check_name
 from pgwf_sdk._serial import codec_for
 from pgwf_sdk.replay._awakeable import AwakeableCall
@@ -150,7 +151,7 @@ class ContextCore(ABC):
         It is done once, unlike code in `finally`, which runs in every activation; and recorded, like every step.
         """
         self._check()
-        step = self._as_step(fn)
+        step = self._as_step(fn, "ctx.on_exit")
         step.parameters.check(args, kwargs)
         if step.is_deferred:
             raise DefinitionError(
@@ -162,7 +163,7 @@ class ContextCore(ABC):
     # -- calls, for the contexts to wait for
 
     def _open_step(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> StepCall:
-        step: Step[..., Any] = cast("Any", fn) if type(fn) is Step else self._as_step(fn)
+        step: Step[..., Any] = cast("Any", fn) if type(fn) is Step else self._as_step(fn, "ctx.step")
         call = StepCall(self._scope, step, args, kwargs)
         if step.undo is not None:
             call.code = line_of_caller()  # A replay looks for it too: the entry of the undo is yet to name it.
@@ -174,7 +175,7 @@ class ContextCore(ABC):
         key = (fn, "transaction")
         step = self._machine.steps.get(key)
         if step is None:
-            plain = self._as_step(fn)
+            plain = self._as_step(fn, "ctx.transaction")
             step = self._machine.steps[key] = Step(
                 plain.fn,
                 plain.name,
@@ -189,13 +190,13 @@ class ContextCore(ABC):
             )
         return self._open_step(step, args, kwargs)
 
-    def _as_step(self, fn: Callable[..., Any]) -> Step[..., Any]:
+    def _as_step(self, fn: Callable[..., Any], used: str) -> Step[..., Any]:
         try:
             known = self._machine.steps.get(fn)
             if known is None:
-                known = self._machine.steps[fn] = as_step(fn)
+                known = self._machine.steps[fn] = as_step(fn, used=used)
         except TypeError:  # A callable object that cannot be hashed.
-            return as_step(fn)
+            return as_step(fn, used=used)
         return known
 
     def _open_sleep(self, duration: timedelta) -> TimerCall:
@@ -205,8 +206,7 @@ class ContextCore(ABC):
         return call
 
     def _open_sleep_until(self, until: datetime) -> TimerCall:
-        if not isinstance(cast("object", until), datetime) or until.tzinfo is None:
-            raise ValueError(f"ctx.sleep_until({until!r}): expected a datetime with a time zone, as ctx.now() has")
+        check_instant(until, used="ctx.sleep_until")
         check_duration(until - self._machine.now, "ctx.sleep_until")
         call = TimerCall(self._scope, "sleep", until=until)
         self._machine.open(call)
@@ -232,7 +232,8 @@ class ContextCore(ABC):
     def _open_callback(
         self, start: Callable[..., Any], annotation: Any, args: tuple[Any, ...], timeout: timedelta | None
     ) -> tuple[AwakeableCall, StepCall]:
-        step: Step[..., Any] = cast("Any", start) if type(start) is Step else self._as_step(start)
+        used = "ctx.wait_for_callback"
+        step: Step[..., Any] = cast("Any", start) if type(start) is Step else self._as_step(start, used)
         awakeable = self._open_awakeable(step.name, annotation, timeout)
         try:
             return awakeable, self._open_step(step, (awakeable.token, *args), {})
@@ -249,11 +250,13 @@ class ContextCore(ABC):
         every: timedelta,
         timeout: timedelta,
     ) -> StepCall:
+        if not callable(until):
+            raise TypeError(f"ctx.poll(until=…): found {described(until)}; expected a function that accepts an answer")
         for option, duration in (("every", every), ("timeout", timeout)):
             check_duration(duration, f"ctx.poll({option}=…)")
             if duration <= timedelta(0):
                 raise ValueError(f"ctx.poll({option}={duration}): expected longer than nothing")
-        step: Step[..., Any] = cast("Any", check) if type(check) is Step else self._as_step(check)
+        step: Step[..., Any] = cast("Any", check) if type(check) is Step else self._as_step(check, "ctx.poll")
         return self._open_step(polling_step(step, until=until, every=every, timeout=timeout), args, {})
 
     def _open_child(
@@ -268,6 +271,7 @@ class ContextCore(ABC):
         check_call(call, excess, used="ctx.spawn" if is_spawned else "ctx.call")
         if on_close not in ("request_cancel", "terminate", "abandon"):
             raise ContextError(f"ctx.spawn(on_close={on_close!r}): expected 'request_cancel', 'terminate' or 'abandon'")
+        check_texts("ctx.spawn" if is_spawned else "ctx.call", run_id=run_id)
         pending = ChildCall(self._scope, call, run_id, is_spawned=is_spawned, on_close=on_close)
         self._machine.open(pending)
         if is_spawned:
@@ -306,8 +310,10 @@ class ContextCore(ABC):
         return call
 
     def _open_value(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ValueCall:
+        if not callable(fn):
+            raise TypeError(f"ctx.side_effect: found {described(fn)}; expected a function, uncalled, and its arguments")
         named = getattr(fn, "__name__", "<lambda>")
-        step = None if named == "<lambda>" else self._as_step(fn)
+        step = None if named == "<lambda>" else self._as_step(fn, "ctx.side_effect")
         name = "side_effect" if step is None else step.name
         call = ValueCall(self._scope, name, codec_for(None) if step is None else step.codec)
         if self._machine.open(call) and not self._machine.run.is_trial:
@@ -341,20 +347,45 @@ def map_tally(policy: Policy | None, count: int, path: str) -> Tally:
     return Tally(policy, count, path=path, shape=list if policy is None else BranchResults)
 
 
-def check_branches(policy: Policy | None, max_concurrency: int | None, *, used: str) -> None:
-    """ValueError: fewer than one at a time. TypeError: no policy."""
-    checked_policy(policy, used)
-    if max_concurrency is not None and max_concurrency < 1:
-        raise ValueError(f"{used}(max_concurrency={max_concurrency}): expected 1 or more, or None for all at once")
+def check_parallel(branches: Sequence[object], policy: Policy | None, max_concurrency: int | None) -> None:
+    """TypeError: a branch is no function of a context. Further errors as `_check_branches`."""
+    for branch in branches:
+        check_body(branch, used="ctx.parallel")
+    _check_branches(policy, max_concurrency, used="ctx.parallel")
 
 
-def checked_items(items: Iterable[T]) -> list[T]:
-    """Return the items of a `map` as a list. ContextError: they have no order."""
+def check_body(found: object, *, used: str) -> None:
+    """TypeError: no function that a branch, or a shielded part, could run with a context of its own."""
+    if isinstance(found, Step | Workflow) or not callable(found):
+        raise TypeError(
+            f"{used}: found {described(cast('Any', found))}; expected functions of a context, uncalled and not in a"
+            f" list: {used}(lambda ctx: ctx.step(charge, order))"
+        )
+
+
+def checked_items(each: object, items: Iterable[T], policy: Policy | None, max_concurrency: int | None) -> list[T]:
+    """Return the items of a `map` as a list. ContextError: they have no order. TypeError: a text, or nothing to run."""
+    _check_branches(policy, max_concurrency, used="ctx.map")
+    if not callable(each):
+        raise TypeError(
+            f"ctx.map: found {described(each)}; expected what is run for each item, a step, a workflow or a function"
+            " of a context and an item: ctx.map(charge, orders)"
+        )
     if isinstance(items, set | frozenset):
         raise ContextError(
             "ctx.map was given a set, whose order differs from process to process; expected a list: sorted(items)"
         )
+    if isinstance(items, str | bytes) or not isinstance(cast("object", items), Iterable):
+        raise TypeError(f"ctx.map: found {described(items)}; expected a list of items, such as ['order-17']")
     return list(items)
+
+
+def _check_branches(policy: Policy | None, max_concurrency: int | None, *, used: str) -> None:
+    """ValueError: fewer than one at a time. TypeError: no number, or no policy."""
+    checked_policy(policy, used)
+    check_counts(used, max_concurrency=max_concurrency)
+    if max_concurrency is not None and max_concurrency < 1:
+        raise ValueError(f"{used}(max_concurrency={max_concurrency}): expected 1 or more, or None for all at once")
 
 
 def _check_arguments(call: StepCall) -> None:

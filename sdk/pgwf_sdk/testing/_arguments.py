@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from pgwf_sdk._client import Run
-from pgwf_sdk._misuse import check_timedelta
+from pgwf_sdk._kinds import check_timedelta
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,16 +19,6 @@ def check_run(found: object, *, used: str) -> None:
         return
     advice = f"{used}(env.client.get({found!r}))" if isinstance(found, str) else f"{used}(env.start(checkout(order)))"
     raise TypeError(f"{used}: found {found!r}; expected the handle of a run: {advice}")
-
-
-def check_instant(found: object, *, used: str) -> None:
-    """TypeError: no instant. ValueError: one without a time zone. None is fine: the real time."""
-    if found is None:
-        return
-    if not isinstance(found, datetime):
-        raise TypeError(f"{used}: found {found!r}; expected a datetime, such as datetime(2031, 2, 3, tzinfo=UTC)")
-    if found.utcoffset() is None:
-        raise ValueError(f"{used}: {found!r} has no time zone; expected one, as in datetime(2031, 2, 3, tzinfo=UTC)")
 
 
 def instant_after(now: datetime, duration: timedelta, *, used: str) -> datetime:

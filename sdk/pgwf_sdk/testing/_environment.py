@@ -13,15 +13,17 @@ from uuid import uuid4
 from typing_extensions import ParamSpec
 
 from pgwf_sdk._client import Client, Run, _calls
+from pgwf_sdk._client._options import check_dsn
 from pgwf_sdk._definition import Call, Step, Workflow, as_step
-from pgwf_sdk._misuse import check_workflows
+from pgwf_sdk._kinds import check_counts, check_instants
+from pgwf_sdk._misuse import check_sealing, check_story, check_workflows
 from pgwf_sdk._sealing import Sealing
 from pgwf_sdk.embedded import EmbeddedServer, default_home
 from pgwf_sdk.ops import why_not_running
 from pgwf_sdk.ops._source import run as ask
 from pgwf_sdk.replay._places import line_of_caller
 from pgwf_sdk.testing import _statements
-from pgwf_sdk.testing._arguments import check_instant, check_run, instant_after, mock_answer
+from pgwf_sdk.testing._arguments import check_run, instant_after, mock_answer
 from pgwf_sdk.testing._crashes import Appends, CrashReport, WorkerCut
 from pgwf_sdk.testing._database import OwnDatabase
 from pgwf_sdk.testing._differences import RunStuckError
@@ -81,8 +83,11 @@ class Environment:
         replay: bool = True,
         sealing: Sealing | None = None,
     ) -> None:
+        if server is not None:
+            check_dsn(server, used="Environment(server)")
+        check_sealing(sealing, used="Environment(sealing=…)")
         self._closing = ExitStack()
-        self._added = list(workflows)
+        self._added = check_workflows(workflows, used="Environment(workflows=…)")
         self._is_replaying = replay
         self._stage = Stage({})
         try:
@@ -159,7 +164,7 @@ class Environment:
 
         ValueError: `now` has no time zone.
         """
-        check_instant(now, used="env.reset")
+        check_instants("env.reset", now=now)
         ask(self.client, _statements.clear(now))
         self.retire_mocks()
         stage = self._stage
@@ -204,7 +209,7 @@ class Environment:
         TypeError: there is none of these, or more than one.
         UnusedMockWarning, at this line: nothing called it until the next reset, the end of the test or `close`.
         """
-        name = step if isinstance(step, str) else as_step(step).name
+        name = step if isinstance(step, str) else as_step(step, used="env.mock").name
         answer = mock_answer(replacement, answers, used=f"env.mock({name!r})")
         self._stage.mocks[name] = StepMock(name, answer, line=line_of_caller())
         return self._stage.mocks[name]
@@ -246,7 +251,9 @@ class Environment:
         CrashDifferenceError: what came out differs, and how.
         ValueError: `now` has no time zone, or `cuts_max` is below 1.
         """
-        check_instant(now, used="env.crash_everywhere")
+        check_story(story, used="env.crash_everywhere")
+        check_instants("env.crash_everywhere", now=now)
+        check_counts("env.crash_everywhere", cuts_max=cuts_max)
         if cuts_max is not None and cuts_max < 1:
             raise ValueError(f"env.crash_everywhere(cuts_max={cuts_max}): expected 1 or more, or None for all")
         if callable(story):

@@ -14,6 +14,7 @@ from typing_extensions import ParamSpec, TypeVar
 from pgwf_sdk._definition import Step
 from pgwf_sdk._errors import SerialisationError
 from pgwf_sdk._names import annotation_text
+from pgwf_sdk._retry import NonRetryable
 from pgwf_sdk._wording import count_words
 from pgwf_sdk.replay._places import Line
 
@@ -118,7 +119,7 @@ class StepMock(Generic[R]):
             self.calls.append(call)
             place = self._places.get((call.run_id, call.key, call.attempt))
         if place is None:
-            raise AssertionError(
+            raise NonRetryable(
                 f"mock of step {self.name!r}: {call.run_id}{call.key} is call {len(outcomes) + 1},"
                 f" but given: {count_words(len(outcomes), 'outcome')}; give one for each call and each retry"
             )

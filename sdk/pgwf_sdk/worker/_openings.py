@@ -7,7 +7,9 @@ from datetime import timedelta
 from typing import Final
 
 from pgwf_sdk._errors import DefinitionError
-from pgwf_sdk._names import HUMAN_PREFIX, ID_BYTES_MAX, check_id, check_text
+from pgwf_sdk._kinds import check_kind
+from pgwf_sdk._misuse import check_names
+from pgwf_sdk._names import HUMAN_PREFIX, ID_BYTES_MAX, check_id, check_storable
 from pgwf_sdk.replay import CallId, HumanRequest, OpenHuman, StartChild
 from pgwf_sdk.worker._advance import ChildStart, TaskOpening
 
@@ -70,9 +72,10 @@ def task_opening(run_id: str, command: OpenHuman) -> TaskOpening:
             f"human task {request.name!r}: notify={list(request.notify)}; this release has no channels to notify by."
             " Leave it out and send the message in a step before"
         )
-    for text in (request.title, request.assign, *request.exclude):
+    excluded = check_names(request.exclude, used=f"human task {request.name!r}: exclude")
+    for text in (request.title, request.assign, *excluded):
         if text is not None:
-            check_text(text, f"human task {request.name!r}")
+            check_storable(text, f"human task {request.name!r}")
     need = _need(request.name, request.need)
     _check_escalation(request, need)
     subject, encoding = request.encode_subject()
@@ -87,7 +90,7 @@ def task_opening(run_id: str, command: OpenHuman) -> TaskOpening:
         decision_schema=request.decision_schema(),
         prefill=_prefill(request),
         assigned=request.assign,
-        excluded=list(request.exclude),
+        excluded=excluded,
         due_seconds=_seconds(request.due),
         escalate=request.escalate,
         expires_seconds=_seconds(request.expires),
@@ -100,6 +103,7 @@ def _prefill(request: HumanRequest) -> str | None:
 
 
 def _need(name: str, need: str | Mapping[str, int]) -> str:
+    check_kind(need, (str, Mapping), used=f"human task {name!r}: need", expected="a text, such as 'human.risk'")
     seats = {need: 1} if isinstance(need, str) else dict(need)
     if len(seats) != 1 or set(seats.values()) != {1}:
         raise DefinitionError(
@@ -126,12 +130,13 @@ def _check_escalation(request: HumanRequest, need: str) -> None:
 
 
 def _capability(name: str, capability: str, *, option: str) -> str:
+    check_id(capability, f"{option} of human task {name!r}")
     if not capability.startswith(HUMAN_PREFIX):
         raise DefinitionError(
             f"human task {name!r}: {option} {capability!r}; expected one that begins with {HUMAN_PREFIX!r},"
             " which no worker takes"
         )
-    return check_id(capability, f"{option} of human task {name!r}")
+    return capability
 
 
 def _seconds(duration: timedelta | None) -> float | None:

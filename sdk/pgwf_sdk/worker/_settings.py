@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from pgwf_sdk._definition import Workflow, pinned
 from pgwf_sdk._errors import DefinitionError
+from pgwf_sdk._kinds import check_counts, check_kind, check_texts, check_timedelta
 from pgwf_sdk._misuse import check_names, check_workflows
-from pgwf_sdk._names import HUMAN_PREFIX
+from pgwf_sdk._names import HUMAN_PREFIX, check_id
 from pgwf_sdk._sealing import Sealing
 
 CONCURRENCY: Final = 64
@@ -40,6 +41,13 @@ class JournalLimits:
     bytes_max: int = 128 << 20
 
     def __post_init__(self) -> None:
+        check_counts(
+            "JournalLimits",
+            entries_warn=self.entries_warn,
+            entries_max=self.entries_max,
+            bytes_warn=self.bytes_warn,
+            bytes_max=self.bytes_max,
+        )
         for name, least, warn, most in (
             ("entries", 2, self.entries_warn, self.entries_max),
             ("bytes", 1, self.bytes_warn, self.bytes_max),
@@ -90,6 +98,7 @@ class Settings:
             **limits,
         }
         for name, count in counts.items():
+            check_kind(count, int, used=f"Worker: {name}", expected="a whole number, such as 4")
             if count < 1:
                 raise DefinitionError(f"Worker: {name} is {count}; expected 1 or more")
         for need in self.limits:
@@ -103,6 +112,7 @@ class Settings:
             ("poll", self.poll, timedelta(milliseconds=50)),
             ("grace", self.grace, timedelta(0)),
         ):
+            check_timedelta(duration, used=f"Worker({name}=…)")
             if duration < least:
                 raise DefinitionError(f"Worker: {name} is {duration}; expected {least} or longer")
 
@@ -121,9 +131,15 @@ def by_name(workflows: Iterable[Workflow[..., Any]]) -> dict[str, Workflow[..., 
 
 def offered(workflows: Mapping[str, Workflow[..., Any]], capabilities: Iterable[str], build: str) -> tuple[str, ...]:
     """Everything a worker offers: its capabilities, the names of its workflows, and each of them for its build."""
+    check_texts("Worker", build=build)
     wanted = set(check_names(capabilities, used="Worker(capabilities=…)"))
+    if not wanted and not workflows:
+        raise DefinitionError(
+            "Worker: found no workflows and no capabilities, so no run would ever come to it; expected one of them at"
+            " least: Worker(client, workflows=[checkout])"
+        )
     for capability in wanted:
-        if capability.startswith(HUMAN_PREFIX):
+        if check_id(capability, "Worker(capabilities=…)").startswith(HUMAN_PREFIX):
             raise DefinitionError(
                 f"capability {capability!r}: those that begin with {HUMAN_PREFIX!r} belong to people; a program"
                 " decides tasks through client.human"

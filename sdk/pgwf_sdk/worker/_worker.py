@@ -9,8 +9,9 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from pgwf_sdk._client import Client
+from pgwf_sdk._client import AsyncClient, Client
 from pgwf_sdk._definition import Workflow
+from pgwf_sdk._kinds import check_kind, check_texts
 from pgwf_sdk.worker._health import Health, HealthState
 from pgwf_sdk.worker._session import Session
 from pgwf_sdk.worker._settings import (
@@ -61,6 +62,11 @@ class Worker:
         journal_limits: JournalLimits = JOURNAL_LIMITS,
         worker_id: str | None = None,
     ) -> None:
+        expected = "a client: Worker(Client(dsn), workflows=[checkout])"
+        check_kind(client, (Client, AsyncClient), used="Worker(client)", expected=expected)
+        check_kind(limits or {}, Mapping, used="Worker(limits=…)", expected="counts by capability, such as {'gpu': 1}")
+        check_kind(journal_limits, JournalLimits, used="Worker(journal_limits=…)", expected="JournalLimits(…)")
+        check_texts("Worker", worker_id=worker_id)
         known = by_name(workflows)
         self._settings = Settings(
             dsn=client.dsn,

@@ -244,7 +244,7 @@ def test_a_naive_datetime_is_refused() -> None:
     outcome = Driver(program()).run()
 
     assert isinstance(outcome, Failed)
-    assert b"expected a datetime with a time zone" in outcome.payload
+    assert b"which has no time zone; expected one" in outcome.payload
 
 
 def test_signals_are_taken_in_order_and_decoded_by_the_type_asked_for() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pgwf_sdk import Context, step, workflow
-from pgwf_sdk.testing import Environment, UnusedMockWarning
+from pgwf_sdk import Context, DefinitionError, RunFailedError, step, workflow
+from pgwf_sdk.testing import Environment, Recording, UnusedMockWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,15 +36,29 @@ REFUSED: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda env: env.advance(float("nan")), TypeError, r"env.advance: found nan; expected a timedelta"),
     (lambda env: env.advance(60), TypeError, r"env.advance: found 60; expected a timedelta"),
     (lambda env: env.advance(timedelta.max), ValueError, r"env.advance: 999999999 days.* expected a shorter time"),
-    (lambda env: env.reset(NAIVE), ValueError, r"env.reset: datetime.datetime\(2031.* has no time zone; expected one"),
-    (lambda env: env.reset(date(2031, 2, 3)), TypeError, r"env.reset: found datetime.date\(.* expected a datetime"),
-    (lambda env: env.crash_everywhere(pack(1), now=NAIVE), ValueError, r"env.crash_everywhere: .* has no time zone"),
+    (lambda env: env.reset(NAIVE), ValueError, r"env.reset\(now=…\): found .* has no time zone; expected one"),
+    (
+        lambda env: env.reset(date(2031, 2, 3)),
+        TypeError,
+        r"env.reset\(now=…\): found datetime.date\(.* expected a datetime",
+    ),
+    (
+        lambda env: env.crash_everywhere(pack(1), now=NAIVE),
+        ValueError,
+        r"env.crash_everywhere\(now=…\): .* no time zone",
+    ),
+    (lambda env: env.crash_everywhere(pack), TypeError, r"found the workflow pack; expected a story, which is the"),
+    (lambda env: env.crash_everywhere(3), TypeError, r"env.crash_everywhere: found 3, an int; expected a story"),
+    (lambda env: env.crash_everywhere(pack(1), cuts_max="9"), TypeError, r"\(cuts_max=…\): found '9', a str; .* whole"),
     (lambda env: env.crash_everywhere(pack(1), cuts_max=0), ValueError, r"cuts_max=0\): expected 1 or more"),
     (lambda env: env.result("nope"), TypeError, r"env.result: found 'nope'; .*env.result\(env.client.get\('nope'\)\)"),
     (lambda env: env.result(pack(1)), TypeError, r"env.result: found .*pack.*; .*env.result\(env.start\(checkout"),
     (lambda env: env.record("nope"), TypeError, r"env.record: found 'nope'; expected the handle of a run"),
     (lambda env: env.journal(None), TypeError, r"env.journal: found None; expected the handle of a run"),
     (lambda env: env.add("pack"), TypeError, r"env.add: found 'pack', a str among them; expected workflows only"),
+    (lambda env: env.mock(3, returns=1), DefinitionError, r"env.mock: found 3, an int; expected the step itself"),
+    (lambda env: env.mock(pack, returns=1), DefinitionError, r"env.mock: found <Workflow pack>; expected a step"),
+    (lambda env: env.mock(pack(1), returns=1), DefinitionError, r"env.mock: found <Call of pack>; expected a step"),
     (lambda env: env.mock(weigh), TypeError, r"env.mock\('weigh'\): found none; expected either a function, returns="),
     (lambda env: env.mock(weigh, 100), TypeError, r"env.mock\('weigh'\): found 100; expected a function"),
     (lambda env: env.mock(weigh, len, returns=1), TypeError, r"found a replacement and returns=; expected either"),
@@ -66,6 +80,59 @@ def test_a_mistake_is_named_with_what_was_expected_and_changes_nothing(
 
     assert (env.now(), run.status()) == (before, "waiting")
     assert env.result(run) == 300
+
+
+@workflow
+def repack(ctx: Context, parcel: int) -> int:
+    return parcel
+
+
+RECORDINGS: list[tuple[Callable[[Any], object], type[Exception], str]] = [
+    (lambda recording: recording.replay(repack), ValueError, r"found the workflow repack; expected pack, which run"),
+    (lambda recording: recording.replay(pack(3)), TypeError, r"recording.replay: found a call of a workflow"),
+    (lambda recording: recording.replay(weigh), TypeError, r"recording.replay: found the step weigh; expected a"),
+    (lambda recording: recording.replay(len), TypeError, r"recording.replay: found <built-in .* expected a workflow"),
+    (lambda recording: recording.save(3), TypeError, r"recording.save\(path\): found 3, an int; expected the path"),
+    (lambda _: Recording.load(cast("Any", 3)), TypeError, r"Recording.load\(path\): found 3, an int; expected the"),
+    (
+        lambda _: Recording.load("a.json", sealing=cast("Any", {"2026": b"s3cret"})),
+        TypeError,
+        r"Recording.load\(sealing=…\): found a dict; expected the keys by their names",
+    ),
+]
+
+
+@pytest.mark.parametrize(("misuse", "kind", "said"), RECORDINGS)
+def test_a_recording_is_replayed_by_its_own_workflow_only(
+    env: Environment, misuse: Callable[[Any], object], kind: type[Exception], said: str
+) -> None:
+    recording = env.record(env.start(pack(3)))
+
+    with pytest.raises(kind, match=said):
+        misuse(recording)
+
+    recording.replay(pack)
+
+
+def test_a_run_is_recorded_by_its_id(env: Environment) -> None:
+    run = env.start(pack(3))
+
+    with pytest.raises(TypeError, match=r"Recording.of\(…, run_id\): found <Run .*; expected a text: its run_id"):
+        Recording.of(env.client, cast("Any", run))
+
+
+@pytest.mark.parametrize("server", ["localhost", ""])
+def test_an_environment_is_told_that_its_server_is_none(server: str) -> None:
+    with pytest.raises(ValueError, match=r"Environment\(server\): found '.*'; expected a PostgreSQL connection string"):
+        Environment(server)
+
+
+def test_a_call_beyond_the_outcomes_fails_at_once_however_often_the_step_would_be_tried(env: Environment) -> None:
+    mock = env.mock(weigh, outcomes=[OSError("down")])
+
+    with pytest.raises(RunFailedError, match="is call 2, but given: 1 outcome; give one for each call and each retry"):
+        env.run(pack(3))
+    assert [call.attempt for call in mock.calls] == [1, 2]
 
 
 def test_outcomes_are_those_that_were_given_whatever_becomes_of_the_list(env: Environment) -> None:

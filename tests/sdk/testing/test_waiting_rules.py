@@ -16,6 +16,7 @@ from pgwf_sdk import (
     RunCancelled,
     RunCancelledError,
     RunFinishedError,
+    WaitTimeoutError,
     ops,
     step,
     workflow,
@@ -146,6 +147,27 @@ def test_a_signal_sent_twice_under_one_id_is_received_once_and_others_in_turn(en
     assert env.result(run) == ["a", "b", "c"]
     with pytest.raises(RunFinishedError, match="is over"):
         run.signal("item", "late")
+
+
+@pytest.mark.parametrize("timeout", [timedelta(0), -HOUR])
+def test_a_timeout_that_is_over_takes_what_is_there_and_waits_for_nothing_else(
+    env: Environment, timeout: timedelta
+) -> None:
+    @workflow
+    def program(ctx: Context) -> list[str]:
+        taken = [ctx.wait_signal("paid", str, timeout=timeout)]
+        try:
+            taken.append(ctx.wait_signal("paid", str, timeout=timeout))
+        except WaitTimeoutError as error:
+            taken.append(str(error))
+        return taken
+
+    run = env.client.start(program())
+    run.signal("paid", "card")
+    began = env.now()
+
+    assert env.result(run) == ["card", "signal 'paid' did not come within 0 seconds"]
+    assert env.now() == began
 
 
 def test_a_signal_of_another_type_blocks_its_run_which_says_what_came_and_loses_nothing(env: Environment) -> None:
