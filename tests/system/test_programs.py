@@ -8,12 +8,13 @@ import sys
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, example, given, settings
 from hypothesis import strategies as st
 
 from pgwf_sdk import CleanupFailedError, Client, ResultTimeoutError, RunCancelledError, RunFailedError, RunFinishedError
@@ -21,13 +22,12 @@ from pgwf_sdk.ops import why_not_running
 from pgwf_sdk.testing import Recording
 from tests.sdk.replay.entries import Scopes, booked, by_scope, taken_back
 from tests.sdk.replay.interpreters import MILLISECONDS_VARIABLE
-from tests.sdk.replay.programs import Program, Receive, Rival, awaited, programs, size
+from tests.sdk.replay.programs import Away, Dawdle, Fork, Guard, Program, Receive, Rival, awaited, programs, size
 from tests.support import wait_until
-from tests.system.programs import MILLISECONDS, fleet
+from tests.system.programs import MILLISECONDS, far_from, fleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from random import Random
 
     from hypothesis.strategies import SearchStrategy
 
@@ -46,6 +46,7 @@ SEED = 17
 CALM, ROUGH = fleet("calm"), fleet("rough")
 CALM_LEASE_SECONDS = 60.0
 ROUGH_LEASE_SECONDS = 1.0
+ROUGH_CAPABILITIES = ("rough", "rough", far_from("rough"))
 FINAL = {"completed", "failed", "cancelled"}
 SOON = timedelta(seconds=60)
 
@@ -56,6 +57,14 @@ kills = settings(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
+
+
+AWAY_AND_LATE: Program = (
+    Fork(((Dawdle(1), Away(2)), (Away(3), Dawdle(4, 2, is_plain=True)), (Guard((Dawdle(-1),)),))),
+    Away(5),
+    Dawdle(2, is_plain=True),
+)
+"""What few generated programs have much of: steps that outlast their time, and steps far from home."""
 
 
 class Told(NamedTuple):
@@ -76,13 +85,17 @@ class Ground:
         self.db: psycopg.Connection[Any] = closing.enter_context(psycopg.connect(dsn, autocommit=True))
         self._started = 0
         self._examples = 0
-        self._worker(CALM_LEASE_SECONDS, "calm")
-        self._rough = [self._worker(ROUGH_LEASE_SECONDS, "rough") for _ in range(2)]
+        for capability in ("calm", far_from("calm")):
+            self._worker(CALM_LEASE_SECONDS, "calm", capability)
+        self._rough = [(self._rough_worker(capability), capability) for capability in ROUGH_CAPABILITIES]
 
-    def _worker(self, lease_seconds: float, need: str) -> subprocess.Popen[bytes]:
+    def _rough_worker(self, capability: str) -> subprocess.Popen[bytes]:
+        return self._worker(ROUGH_LEASE_SECONDS, "rough", capability)
+
+    def _worker(self, lease_seconds: float, fleet: str, capability: str) -> subprocess.Popen[bytes]:
         self._started += 1
-        log = self._closing.enter_context((self._logs / f"{need}-{self._started}.log").open("wb"))
-        command = [sys.executable, "-m", "tests.system.programs", self.dsn, str(lease_seconds), need]
+        log = self._closing.enter_context((self._logs / f"{capability}-{self._started}.log").open("wb"))
+        command = [sys.executable, "-m", "tests.system.programs", self.dsn, str(lease_seconds), fleet, capability]
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
         self._closing.callback(_end, process)
         return process
@@ -123,13 +136,13 @@ class Ground:
         return int(found[0])
 
     def disturb(self, runs: list[Run[Any]], entry_count: int, random: Random) -> None:
-        """Kill rough workers while these runs record so many entries. While another one comes up, one is there."""
+        """Kill rough workers while these runs record so many entries. While another comes up, one is there at home."""
         for reached in sorted(random.randrange(entry_count) for _ in range(KILLS)):
             self._await_entries(runs, reached)
-            victim = self._rough.pop(random.randrange(len(self._rough)))
+            victim, capability = self._rough.pop(random.randrange(len(self._rough)))
             victim.kill()
             victim.wait()
-            self._rough.append(self._worker(ROUGH_LEASE_SECONDS, "rough"))
+            self._rough.append((self._rough_worker(capability), capability))
 
     def _await_entries(self, runs: list[Run[Any]], count: int) -> None:
         wait_until(
@@ -205,8 +218,9 @@ def played(ground: Ground, sources: list[Program], random: Random) -> Iterator[t
     assert ground.db.execute("select * from pgwf.check()").fetchall() == []
 
 
-@pytest.mark.timeout(60 + 60 * EXAMPLES)
+@pytest.mark.timeout(120 + 60 * EXAMPLES)
 @kills
+@example([AWAY_AND_LATE] * 3, Random(17))
 @given(sources(programs(is_ordered=True, is_timed=False)), randoms)
 def test_programs_whose_workers_are_killed_end_alike_with_the_same_journals(
     ground: Ground, sources: list[Program], random: Random
@@ -219,7 +233,7 @@ def test_programs_whose_workers_are_killed_end_alike_with_the_same_journals(
         assert sync == asynchronous, source
 
 
-@pytest.mark.timeout(60 + 60 * EXAMPLES)
+@pytest.mark.timeout(120 + 60 * EXAMPLES)
 @kills
 @given(sources(programs(is_ordered=True, is_timed=False, escapes=True)), randoms)
 def test_a_failure_that_leaves_a_scope_leads_to_the_same_end_however_workers_are_killed(
@@ -230,8 +244,9 @@ def test_a_failure_that_leaves_a_scope_leads_to_the_same_end_however_workers_are
         assert found.journals[""].get("") == wanted.journals[""].get(""), source
 
 
-@pytest.mark.timeout(60 + 60 * EXAMPLES)
+@pytest.mark.timeout(120 + 60 * EXAMPLES)
 @kills
+@example([AWAY_AND_LATE] * 2, [AWAY_AND_LATE] * 2, Random(17))
 @given(sources(programs(is_timed=False)), sources(programs(is_timed=False, with_asyncio=True)), randoms)
 def test_programs_that_are_cancelled_while_their_workers_are_killed_undo_once_what_they_did(
     ground: Ground, sources: list[Program], async_sources: list[Program], random: Random

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from pgwf_sdk import (
     Context,
     MinSuccessful,
     RetryPolicy,
+    Step,
     ToleratedFailures,
     WaitTimeoutError,
     Workflow,
@@ -30,6 +32,7 @@ from tests.sdk.replay.programs import (
     Away,
     Book,
     Child,
+    Dawdle,
     Defer,
     Do,
     Draw,
@@ -66,6 +69,10 @@ OUTSIDE_VARIABLE = "PGWF_LAWS_OUTSIDE"
 MILLISECONDS_VARIABLE = "PGWF_LAWS_MILLISECONDS"
 """How long a second of a program takes real workers."""
 
+ATTEMPT = timedelta(milliseconds=250)
+"""Long enough for what takes no time, on a busy machine too; an attempt that has bad luck is made again."""
+LONG_SECONDS = 60.0
+
 AT_ONCE = RetryPolicy(max_attempts=3, initial=timedelta(milliseconds=10), no_retry_on=(ValueError,))
 
 
@@ -88,6 +95,32 @@ def labour(number: int, failures: int) -> int:
     return number * 10
 
 
+@step(retry=RetryPolicy(max_attempts=6, initial=timedelta(milliseconds=10)), timeout=ATTEMPT)
+async def dawdle(number: int, attempts: int) -> int:
+    """The same, after so many attempts that outlast their time; all of them, with a negative number."""
+    if number < 0 or current_step().attempt <= attempts:
+        _mind_the_time()
+        await asyncio.sleep(LONG_SECONDS)
+    return number * 10
+
+
+@step(retry=dawdle.retry, timeout=ATTEMPT)
+def linger(number: int, attempts: int) -> int:
+    """The same on a thread, which nobody can end but itself."""
+    if current_step().attempt <= attempts:
+        _mind_the_time()
+        until = time.monotonic() + LONG_SECONDS
+        while not current_step().cancelled and time.monotonic() < until:
+            time.sleep(0.01)
+    return number * 10
+
+
+def _mind_the_time() -> None:
+    """Who plays a worker heeds no time limits."""
+    if OUTSIDE_VARIABLE not in os.environ:
+        raise TimeoutError("out of time")
+
+
 @step(retry=AT_ONCE)
 def take_back(result: int) -> None:
     if result == 0:
@@ -107,6 +140,7 @@ def ask(token: str, how: How, value: int) -> None:
             client.fail_awakeable(token, ValueError("refused"))
 
 
+in_vain = dawdle.options(name="in_vain", retry=RetryPolicy(max_attempts=2, initial=timedelta(milliseconds=10)))
 book = work.options(name="book", undo=take_back)
 finish = work.options(name="finish", on_cancel="finish")
 away = work.options(name="away", need="far")
@@ -152,10 +186,11 @@ def said(error: BaseException) -> str:
 
 
 class Interpreter:
-    """Runs programs as `def` code. `child` is the workflow of their children."""
+    """Runs programs as `def` code. `child` is the workflow of their children, `away` a step for another fleet."""
 
-    def __init__(self, child: Workflow[[int], int] = doubled) -> None:
+    def __init__(self, child: Workflow[[int], int] = doubled, away: Step[[int], int] = away) -> None:
         self.child = child
+        self.away = away
 
     def run(self, ctx: Context, program: Program) -> list[Any]:
         return [self._one(ctx, op) for op in program]
@@ -166,6 +201,8 @@ class Interpreter:
                 return ctx.step(work, number)
             case Flaky(number, failures):
                 return ctx.step(labour, number, failures)
+            case Dawdle(number, attempts, is_plain):
+                return ctx.step(in_vain if number < 0 else linger if is_plain else dawdle, number, attempts)
             case Sleep(number):
                 return ctx.sleep(seconds(number))
             case Draw():
@@ -181,7 +218,7 @@ class Interpreter:
             case Defer(number):
                 return ctx.step(defer, number)
             case Away(number):
-                return ctx.step(away, number)
+                return ctx.step(self.away, number)
             case Attach(run_id, limit):
                 return ctx.attach(run_id, timeout=None if limit is None else seconds(limit))
             case Exit(number):
@@ -251,8 +288,9 @@ class Interpreter:
 class AsyncInterpreter:
     """Runs programs as `async def` code."""
 
-    def __init__(self, child: Workflow[[int], int] = doubled) -> None:
+    def __init__(self, child: Workflow[[int], int] = doubled, away: Step[[int], int] = away) -> None:
         self.child = child
+        self.away = away
 
     async def run(self, ctx: AsyncContext, program: Program) -> list[Any]:
         return [await self._one(ctx, op) for op in program]
@@ -263,6 +301,8 @@ class AsyncInterpreter:
                 return await ctx.step(work, number)
             case Flaky(number, failures):
                 return await ctx.step(labour, number, failures)
+            case Dawdle(number, attempts, is_plain):
+                return await ctx.step(in_vain if number < 0 else linger if is_plain else dawdle, number, attempts)
             case Sleep(number):
                 return await ctx.sleep(seconds(number))
             case Draw():
@@ -278,7 +318,7 @@ class AsyncInterpreter:
             case Defer(number):
                 return await ctx.step(defer, number)
             case Away(number):
-                return await ctx.step(away, number)
+                return await ctx.step(self.away, number)
             case Attach(run_id, limit):
                 return await ctx.attach(run_id, timeout=None if limit is None else seconds(limit))
             case Exit(number):

@@ -32,6 +32,14 @@ class Flaky(Struct, frozen=True, tag=True):
     failures: int
 
 
+class Dawdle(Struct, frozen=True, tag=True):
+    """A step that outlasts the time of so many attempts; with a negative number, of all it has."""
+
+    number: int
+    attempts: int = 1
+    is_plain: bool = False
+
+
 class Sleep(Struct, frozen=True, tag=True):
     seconds: int
 
@@ -207,8 +215,9 @@ class Tasks(Struct, frozen=True, tag=True):
 
 
 Op: TypeAlias = (
-    Do | Flaky | Sleep | Receive | Answer | Promise | Rival | Draw | Record | Child | Book | Finish | Defer | Attach
-    | Away | Exit | Shield | Guard | Swallow | Finally | Fork | MapSteps | MapChildren | MapBody | Race | Limit | Tasks
+    Do | Flaky | Dawdle | Sleep | Receive | Answer | Promise | Rival | Draw | Record | Child | Book | Finish | Defer
+    | Attach | Away | Exit | Shield | Guard | Swallow | Finally | Fork | MapSteps | MapChildren | MapBody | Race | Limit
+    | Tasks
 )  # fmt: skip
 Program: TypeAlias = tuple[Op, ...]
 
@@ -315,7 +324,8 @@ class Grammar(Struct, frozen=True):
             st.builds(Book, st.integers(1, 5) if self.escapes else NUMBERS),
             st.builds(Finish, NUMBERS),
             st.builds(Defer, NUMBERS),
-            *([st.builds(Away, NUMBERS)] if self.is_timed else []),
+            st.builds(Away, NUMBERS),
+            st.builds(Dawdle, NUMBERS, st.integers(1, 2), st.booleans()),
             st.builds(Exit, NUMBERS),
             st.builds(MapSteps, _tuples(NUMBERS, 4), WIDTHS),
             st.builds(MapSteps, _tuples(NUMBERS | BAD_NUMBERS, 3), WIDTHS, self._policies()),
@@ -332,6 +342,7 @@ class Grammar(Struct, frozen=True):
             *(others if self.is_timed else []),
             st.builds(Do, BAD_NUMBERS),
             st.builds(Defer, BAD_NUMBERS),
+            st.builds(Dawdle, BAD_NUMBERS),
             st.builds(Record, BAD_NUMBERS),
             st.builds(Child, BAD_NUMBERS),
             st.builds(Answer, st.just("error"), st.none(), self._later()),
