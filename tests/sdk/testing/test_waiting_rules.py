@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import datetime, timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,10 @@ from pgwf_sdk import (
     AsyncContext,
     BranchCancelled,
     Context,
+    RetryPolicy,
     RunCancelled,
     RunCancelledError,
+    RunFailedError,
     RunFinishedError,
     WaitTimeoutError,
     ops,
@@ -227,6 +230,66 @@ def drawing(ctx: Context) -> list[Any]:
 
     first, second = ctx.map(draw, [1, 2])
     return [ctx.random.random(), str(ctx.uuid4()), *first, *second]
+
+
+@step
+def boom(name: str) -> str:
+    raise ValueError(name)
+
+
+@workflow
+def failing(ctx: Context) -> str:
+    return ctx.step(boom.options(retry=RetryPolicy(max_attempts=1)), "boom")
+
+
+@workflow
+def sleeping(ctx: Context) -> None:
+    ctx.sleep(HOUR)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_child_that_is_cancelled_for_another_is_waited_for_and_a_replay_asks_the_same(
+    env: Environment, is_async: bool
+) -> None:
+    @workflow(name="program")
+    def program(ctx: Context) -> object:
+        return ctx.parallel(lambda branch: branch.call(sleeping()), lambda branch: branch.call(failing()))
+
+    @workflow(name="program")
+    async def async_program(ctx: AsyncContext) -> object:
+        return await ctx.parallel(lambda branch: branch.call(sleeping()), lambda branch: branch.call(failing()))
+
+    began = env.now()
+    with pytest.raises(RunFailedError, match="child run of 'failing' failed: ValueError: boom"):
+        env.run(async_program() if is_async else program())
+    assert env.now() == began
+
+
+def test_a_step_that_runs_when_another_branch_makes_a_promise_is_no_difference(env: Environment) -> None:
+    is_second_there = threading.Event()
+
+    @step
+    def begin() -> None: ...
+
+    @step
+    def first(token: str) -> None:
+        assert is_second_there.wait(30)
+        env.client.complete_awakeable(token, "first")
+
+    @step
+    def second(token: str) -> None:
+        is_second_there.set()
+        env.client.complete_awakeable(token, "second")
+
+    def promise(ctx: Context) -> str:
+        ctx.step(begin)
+        return ctx.wait_for_callback(second, str)
+
+    @workflow
+    def program(ctx: Context) -> tuple[str, str]:
+        return ctx.parallel(lambda branch: branch.wait_for_callback(first, str), promise)
+
+    assert env.run(program()) == ("first", "second")
 
 
 def test_what_is_drawn_is_the_same_in_each_replay_and_differs_between_runs_and_branches(env: Environment) -> None:
