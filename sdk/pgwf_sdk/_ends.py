@@ -13,15 +13,16 @@ def error_of_end(status: str, payload: bytes | None, *, run_id: str) -> Exceptio
     """
     if status == "terminated":
         said = _failure.message_of(payload) or "terminated"
-        return RunTerminatedError(f"run {run_id} was {said}; `client.retry({run_id!r})` starts it anew", run_id=run_id)
+        advice = f"`client.retry({run_id!r})` starts it anew"
+        return RunTerminatedError(f"run {run_id} was {said}", run_id=run_id, advice=advice)
     cause = None if payload is None else _failure.rebuild(payload)
     error: Exception
     if status == "cancelled":
         said = _failure.message_of(payload) or f"run {run_id} was cancelled"
         error = RunCancelledError(said, run_id=run_id)
     else:
-        what = "an unknown error" if cause is None else f"{type(cause).__name__}: {cause}"
+        what = "an unknown error" if cause is None else _failure.line_of(cause)
         advice = f"see `pgwf show {run_id}`, and `client.retry({run_id!r})` once it is mended"
-        error = RunFailedError(f"run {run_id} failed with {what}; {advice}", run_id=run_id)
+        error = RunFailedError(f"run {run_id} failed with {what}", run_id=run_id, advice=advice)
     error.__cause__ = cause
     return error

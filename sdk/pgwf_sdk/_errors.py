@@ -68,7 +68,17 @@ class RaceError(PgwfError):
 
 
 class WorkflowError(PgwfError):
-    """A step, a child, a wait or a run ended badly."""
+    """A step, a child, a wait or a run ended badly. `advice` is what to do about it, and ends the message."""
+
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.said}; {self.advice}" if self.advice else self.said
+
+    @property
+    def said(self) -> str:
+        """The message without the advice: an error that builds upon this one has its own."""
+        return super().__str__()
 
 
 class OperatorError(PgwfError):
@@ -220,9 +230,10 @@ class TaskNotHeldError(RaceError):
 class RunFailedError(WorkflowError):
     """The run failed; `__cause__` is what it failed with, rebuilt from the journal."""
 
-    def __init__(self, message: str, *, run_id: str = "") -> None:
+    def __init__(self, message: str, *, run_id: str = "", advice: str = "") -> None:
         super().__init__(message)
         self.run_id = run_id
+        self.advice = advice
 
 
 class RunCancelledError(WorkflowError):
@@ -236,9 +247,10 @@ class RunCancelledError(WorkflowError):
 class RunTerminatedError(WorkflowError):
     """The run was terminated: it was stopped without running any more of its code."""
 
-    def __init__(self, message: str, *, run_id: str = "") -> None:
+    def __init__(self, message: str, *, run_id: str = "", advice: str = "") -> None:
         super().__init__(message)
         self.run_id = run_id
+        self.advice = advice
 
 
 class ResultTimeoutError(WorkflowError, TimeoutError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from pgwf_sdk._errors import StepFailedError, UndecodableError
+from pgwf_sdk._errors import StepFailedError, UndecodableError, WorkflowError
 from pgwf_sdk._names import class_name, imported_class
 from pgwf_sdk._sealing import MARK, unopened
 from pgwf_sdk._tagged import from_tagged, to_tagged
@@ -63,6 +63,11 @@ def rebuild(payload: bytes | None) -> Exception:
         return _rebuilt(_decoder.decode(payload or b'{"type": ""}'))
     except msgspec.MsgspecError as error:
         return StepFailedError(f"the failure was stored in an unknown form: {error}")
+
+
+def line_of(error: BaseException) -> str:
+    """`Class: message`, for an error that builds upon this one and says itself what to do."""
+    return f"{type(error).__name__}: {error.said if isinstance(error, WorkflowError) else error}"
 
 
 def message_of(payload: bytes | None) -> str:

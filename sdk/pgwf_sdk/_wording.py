@@ -1,7 +1,7 @@
-"""Durations and counts in words: short ones that fit a column, and whole ones for sentences."""
+"""Durations, instants and counts in words: short ones that fit a column, and whole ones for sentences."""
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -50,6 +50,11 @@ def limit_words(limit: timedelta) -> str:
             more = rest // part_seconds
             return count_words(whole, unit) + (f" {count_words(more, part)}" if more else "")
     raise AssertionError(f"{seconds} s is at least a minute")
+
+
+def instant_words(instant: datetime) -> str:
+    """A time as sentences have it, to the second and the same for everybody: `2031-02-03 12:00:00 UTC`."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def count_words(count: int, noun: str) -> str:

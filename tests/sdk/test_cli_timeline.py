@@ -194,6 +194,21 @@ def test_a_child_that_failed_is_not_folded_with_those_that_completed() -> None:
     assert sum("[4] child audit_one" in line and "failed after 2.0 s" in line for line in lines) == 1
 
 
+def test_what_was_cancelled_is_not_drawn_as_failed() -> None:
+    story = Story(status="cancelled", end=60)
+    story.lease(1, "w-1", 0, 60, "complete_job")
+    story.entry(30, "cancel", "cancel", lease_no=1)
+    story.entry(40, "step", "load", phase="cancelled", lease_no=1)
+
+    lines = drawn(story, width=80).splitlines()
+
+    (row,) = (line for line in lines if "load" in line)
+    assert row.endswith("cancelled after 10.0 s")
+    assert ("▧" in row, "▒" in row) == (True, False)
+    assert lines[-1] == "━ leased  ▧ cancelled"
+    assert drawn(story, width=80, ascii_only=True).splitlines()[-1] == "= leased  % cancelled"
+
+
 def test_a_step_that_was_cut_off_again_and_again_is_no_idle_gap() -> None:
     """An hour's work that two workers lost is work, however little of it is in the journal."""
     story = Story()

@@ -32,7 +32,7 @@ _LOOK_OF_KIND = MappingProxyType(
         "select": Look.WAIT,
         "child": Look.CHILD,
         "human": Look.HUMAN,
-        "cancel": Look.FAILED,
+        "cancel": Look.CANCELLED,
     }
 )
 _PREFIX_OF_KIND = MappingProxyType(
@@ -197,7 +197,8 @@ def _label(call: Call) -> str:
 
 
 def _step_segments(start: datetime, end: datetime, state: RowState) -> tuple[Segment, ...]:
-    return (Segment(start, end, Look.RUN if state is RowState.COMPLETED else Look.FAILED),)
+    look = {RowState.COMPLETED: Look.RUN, RowState.CANCELLED: Look.CANCELLED}.get(state, Look.FAILED)
+    return (Segment(start, end, look),)
 
 
 def _child_segments(start: datetime, end: datetime, state: RowState, child: RunSummary | None) -> tuple[Segment, ...]:

@@ -16,6 +16,7 @@ class Look(StrEnum):
     REPLAY = "replay"  # a worker took the run over and read its journal again
     RUN = "run"  # a step was executed
     FAILED = "failed"  # a step was executed in vain
+    CANCELLED = "cancelled"  # a step was stopped because nobody wanted its result any more, or a run was asked to stop
     QUEUED = "queued"  # ready, and nobody had it
     SLEEP = "sleep"  # a timer
     WAIT = "wait"  # for a signal, an awakeable or a person who has not taken the task
@@ -24,7 +25,7 @@ class Look(StrEnum):
     MANY = "many"  # several equal rows at once: drawn by how many overlap
 
 
-BUSY_LOOKS = frozenset({Look.RUN, Look.FAILED, Look.LEASE})
+BUSY_LOOKS = frozenset({Look.RUN, Look.FAILED, Look.CANCELLED, Look.LEASE})
 """Somebody worked, perhaps on a step that was cut off: such time is never folded away. Runs that wait have no lease."""
 
 

@@ -251,7 +251,7 @@ class ChildCall(PendingCall):
         else:
             name, status = self.call.workflow.name, Phase(entry.phase).label
             cause = None if entry.payload is None else _failure.rebuild(entry.payload)
-            said = "" if cause is None else f": {type(cause).__name__}: {cause}"
+            said = "" if cause is None else f": {_failure.line_of(cause)}"
             self.error = ChildFailedError(f"child run of {name!r} {_ENDED[status]}{said}", workflow=name, status=status)
             self.error.__cause__ = cause
         self.is_done = True

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast, overload
 
+from pgwf_sdk import _failure
 from pgwf_sdk._errors import BranchesFailedError
 
 __all__ = [
@@ -215,7 +216,7 @@ class Tally:
             if isinstance(self._policy, MinSuccessful)
             else f"expected at most {self._failures_max}"
         )
-        said = "" if self._error is None else f"; the first with {type(self._error).__name__}: {self._error}"
+        said = "" if self._error is None else f"; the first with {_failure.line_of(self._error)}"
         error = BranchesFailedError(f"{self._path}: {found}, {expected}{said}", failures=self._failed)
         error.__cause__ = self._error
         return None, error

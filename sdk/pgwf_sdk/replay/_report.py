@@ -6,7 +6,10 @@ same. The journal knows where and by which build an entry was recorded; whoever 
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pgwf_sdk._wording import instant_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -191,7 +194,8 @@ def _sides(expected: dict[str, Any] | None, actual: dict[str, Any] | None, repor
     if expected is not None:
         by = f" by build {expected['build']}" if expected["build"] else ""
         place = expected["source"] or "a place that was not recorded"
-        lines.append(f"  recorded:  {expected['key']} at {place}{by}, {expected['recorded_at']}")
+        when = instant_words(datetime.fromisoformat(expected["recorded_at"]))
+        lines.append(f"  recorded:  {expected['key']} at {place}{by}, {when}")
     if actual is not None and actual["source"]:
         lines.append(f"  this code: {actual['key']} at {actual['source']}")
     elif report["ended_at"]:

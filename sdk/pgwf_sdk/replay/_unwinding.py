@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pgwf_sdk import _failure
 from pgwf_sdk._errors import CleanupFailedError, RunContinued
 from pgwf_sdk.replay._calls import ChildCall, CompensationCall, StepCall
 
@@ -98,4 +99,5 @@ class Unwinding:
 
 def _said_of(call: CompensationCall) -> str:
     was = "planned by on_exit" if call.undoes is None else f"undoing {call.undoes}"
-    return f"{call.id.key}, {was}: {type(call.error).__name__}: {call.error}"
+    assert call.error is not None
+    return f"{call.id.key}, {was}: {_failure.line_of(call.error)}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pgwf_sdk._client import Run
 from pgwf_sdk._kinds import check_timedelta
+from pgwf_sdk._wording import instant_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +31,7 @@ def instant_after(now: datetime, duration: timedelta, *, used: str) -> datetime:
         return now + duration
     except OverflowError:
         raise ValueError(
-            f"{used}: {duration} after {now} is beyond what a datetime holds; expected a shorter time"
+            f"{used}: {duration} after {instant_words(now)} is beyond what a datetime holds; expected a shorter time"
         ) from None
 
 

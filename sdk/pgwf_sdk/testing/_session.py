@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from pgwf_sdk._wording import instant_words
 from pgwf_sdk.replay import RunInfo, RunStep
 from pgwf_sdk.testing._crashes import Appends, WorkerCut
 from pgwf_sdk.testing._differences import RunStuckError
@@ -161,8 +162,8 @@ class VirtualSession(Session):
                 return
             may_be_ready = True
         raise RunStuckError(
-            f"the clock was moved {MOVES_MAX} times, to {self._clock.now()}, and the runs still wait for it; bound the"
-            " time: advance(timedelta(…))"
+            f"the clock was moved {MOVES_MAX} times, to {instant_words(self._clock.now())}, and the runs still wait for"
+            " it; bound the time: advance(timedelta(…))"
         )
 
     async def revive(self) -> None:

@@ -10,7 +10,7 @@ from pgwf_sdk import _failure
 from pgwf_sdk._errors import PgwfError, RunConflictError, RunCycleError, RunNotFoundError
 from pgwf_sdk.replay import AttachRun, CallId, OpenAwakeable, OpenHuman, StartChild
 from pgwf_sdk.worker._advance import Attaching, AttemptNote, ChildStart, ItemAnswer, TaskClosing, TaskOpening
-from pgwf_sdk.worker._openings import child_start, task_opening
+from pgwf_sdk.worker._openings import child_start, is_same_chain, task_opening
 from pgwf_sdk.worker._waits import Draft, Resolution, Wait, Waits, draft, opening
 
 DEFERRED_ENTRIES_MAX: Final = 100
@@ -130,7 +130,7 @@ class Batch:
             self.tasks.append(task_opening(run_id, command))
         self.drafts.append(opening(wait))
 
-    def refuse(self, answer: ItemAnswer) -> list[str]:
+    def refuse(self, answer: ItemAnswer, own_id: str) -> list[str]:
         """Calls fail whose child or task ids are taken, or that cannot attach; the keys of these calls."""
         if answer.status == "child_exists":
             ids = {child.key: child.run_id for child in self.children}
@@ -143,23 +143,28 @@ class Batch:
         self.attaches = [one for one in self.attaches if one["key"] not in refused]
         for key, run_id in refused.items():
             index = next(i for i, one in enumerate(self.drafts) if one.entry.key == key)
-            payload = _failure.describe(_refusal(answer.status, run_id))
+            payload = _failure.describe(_refusal(answer.status, run_id, own_id))
             failed = replace(self.drafts[index].entry, phase=Phase.FAILED, payload=payload, encoding=ENCODING_JSON)
             self.drafts[index] = Draft(failed, self.drafts[index].code)
         return list(refused)
 
 
-def _refusal(status: str, run_id: str) -> PgwfError:
+def _refusal(status: str, run_id: str, own_id: str) -> PgwfError:
     match status:
         case "no_run":
             return RunNotFoundError(
                 f"ctx.attach: no run {run_id!r}; expected the id of a run that was started, and that retention has not"
                 " removed since"
             )
+        case "cycle" if is_same_chain(run_id, own_id):
+            return RunCycleError(
+                f"ctx.attach: run {run_id!r} is this run itself, and cannot wait for its own end; attach to another"
+                " one, start a child with ctx.call, or go on anew with ctx.continue_as_new"
+            )
         case "cycle":
             return RunCycleError(
-                f"ctx.attach: run {run_id!r} waits for this one, is it, or is a run above it that closes it at its end,"
-                " so neither would end; attach from a run that it does not wait for, or let it send a signal"
+                f"ctx.attach: run {run_id!r} waits for this one, or is a run above it that closes it at its end, so"
+                " neither would end; attach from a run that it does not wait for, or let it send a signal"
             )
         case _:
             return RunConflictError(f"{run_id}: the id is taken; choose one that names this piece of work")

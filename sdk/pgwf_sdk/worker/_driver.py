@@ -127,7 +127,7 @@ class Driver:
                 batch.give_back(self._batch, self.waits)
                 self.waits.arrive(self._port.opened_inbox(self, answer.inbox))
             case "child_exists" | "no_run" | "cycle":
-                for key in batch.refuse(answer):
+                for key in batch.refuse(answer, self.claim.run_id):
                     self.waits.close(key)
                 batch.give_back(self._batch, self.waits)
             case "fenced":

@@ -51,6 +51,11 @@ def given_id(parent_run_id: str, run_id: str) -> str:
     return run_id + "".join(_TURN.findall(parent_run_id))
 
 
+def is_same_chain(run_id: str, other_id: str) -> bool:
+    """Whether one is the retry or continuation of the other, or both of a third."""
+    return _TURN.sub("", run_id) == _TURN.sub("", other_id)
+
+
 def _shortened(job_id: str, bytes_max: int) -> str:
     if len(job_id.encode()) <= bytes_max:
         return job_id

@@ -14,6 +14,7 @@ import msgspec
 from pgwf_journal import ENCODING_JSON as JSON
 from pgwf_journal import ENCODING_NONE as NONE
 from pgwf_journal import Entry, Kind, NewEntry, Phase
+from pgwf_sdk._wording import instant_words
 from pgwf_sdk.replay import AttachRun, AwaitSignal, CallId, OpenAwakeable, OpenHuman, StartChild, StartTimer
 from pgwf_sdk.worker._advance import InboxRow
 
@@ -250,7 +251,7 @@ class Waits:
         if requests:
             resolution.drafts.append(_cancellation(requests[0].payload))
         elif self._deadline is not None and self._deadline <= now:
-            reason = {"by": "deadline", "reason": f"not done by {self._deadline}"}
+            reason = {"by": "deadline", "reason": f"not done by {instant_words(self._deadline)}"}
             resolution.drafts.append(_cancellation(msgspec.json.encode(reason)))
         self.is_cancelled = bool(resolution.drafts)
 

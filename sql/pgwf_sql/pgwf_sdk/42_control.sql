@@ -86,8 +86,8 @@ begin
     continue when exists (
       select from pgwf.job j
       where j.n = v_run.n and not pg_try_advisory_xact_lock(pgwf._key_lock(j.singleton_key)));
-    perform pgwf_sdk._terminate(v_run.n, p_worker_id, format('its cleanup was not done by %s, when the grace period was over', v_run.grace_until),
-      pgwf_sdk._now());
+    perform pgwf_sdk._terminate(v_run.n, p_worker_id, format('its cleanup was not done by %s, when the grace period was over',
+      to_char(v_run.grace_until at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')), pgwf_sdk._now());
     v_count := v_count + 1;
   end loop;
   return v_count;

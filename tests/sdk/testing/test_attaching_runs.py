@@ -69,6 +69,44 @@ async def awatching(ctx: AsyncContext) -> list[Any]:
     return [*found, await ctx.step(pack, 1), await ctx.attach("three")]
 
 
+@workflow
+def handing_on(ctx: Context, run_id: str) -> object:
+    return ctx.attach(run_id)
+
+
+@workflow
+def calling(ctx: Context, run_id: str) -> object:
+    return ctx.call(handing_on(run_id))
+
+
+def test_of_errors_that_are_built_upon_each_other_only_the_last_says_what_to_do(env: Environment) -> None:
+    env.start(packing(13), run_id="first")
+    env.start(handing_on("first"), run_id="second")
+    env.start(calling("second"), run_id="third")
+    last = env.start(handing_on("third"), run_id="last")
+
+    with pytest.raises(RunFailedError) as failed:
+        env.result(last)
+
+    advice = "see `pgwf show last`, and `client.retry('last')` once it is mended"
+    assert (failed.value.run_id, failed.value.advice) == ("last", advice)
+    assert str(failed.value) == (
+        "run last failed with RunFailedError: run third failed with ChildFailedError: child run of 'handing_on' failed:"
+        f" RunFailedError: run second failed with RunFailedError: run first failed with LookupError: 13; {advice}"
+    )
+    assert str(failed.value.__cause__).endswith("see `pgwf show third`, and `client.retry('third')` once it is mended")
+
+
+def test_a_run_that_was_terminated_says_once_how_it_is_started_anew(env: Environment) -> None:
+    env.start(packing(2), run_id="first").terminate(by="ann", reason="enough")
+
+    with pytest.raises(RunFailedError) as failed:
+        env.run(calling("first"), run_id="second")
+
+    assert str(failed.value).count("client.retry") == 1
+    assert "RunTerminatedError: run first was terminated by ann: enough; see `pgwf show second`" in str(failed.value)
+
+
 EXPECTED = [20, 40, 20, "RunFailedError: 13", "RunNotFoundError: None", "run 'long' was not over within 1 hour", 10, 40]
 
 

@@ -126,6 +126,16 @@ def itself(ctx: Context) -> str:
         return str(error)
 
 
+@workflow
+def renewed(ctx: Context, run_id: str) -> str:
+    if ctx.run_id == run_id:
+        ctx.continue_as_new(renewed(run_id))
+    try:
+        return str(ctx.attach(run_id))
+    except RunCycleError as error:
+        return str(error)
+
+
 both = pytest.mark.parametrize("watching", [watch, awatch], ids=["sync", "async"])
 
 
@@ -182,7 +192,16 @@ def test_a_run_that_is_not_there_or_is_oneself_is_an_error(
     name, message = client.start(watching("nobody")).result(SOON)
 
     assert (name, message[:31]) == ("RunNotFoundError", "ctx.attach: no run 'nobody'; ex")
-    assert "run 'me' waits for this one, is it," in client.start(itself(), run_id="me").result(SOON)
+    own = client.start(itself(), run_id="me").result(SOON)
+    assert own.startswith("ctx.attach: run 'me' is this run itself, and cannot wait for its own end; attach to another")
+
+
+def test_a_run_that_went_on_is_told_that_its_chain_is_itself(client: Client, start_worker: StartWorker) -> None:
+    start_worker(renewed)
+
+    said = client.start(renewed("me"), run_id="me").result(SOON)
+
+    assert said.startswith("ctx.attach: run 'me' is this run itself")
 
 
 def test_of_two_runs_that_attach_to_each_other_the_second_is_refused_and_the_first_hears_of_its_end(

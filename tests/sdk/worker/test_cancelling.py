@@ -76,7 +76,7 @@ def test_a_run_past_its_deadline_before_it_began_runs_none_of_its_code(
     clock.advance(hours=2)
     start_worker(idle)
 
-    with pytest.raises(RunCancelledError, match=r"was cancelled by deadline: not done by \d{4}-.*13:00:00\+00:00"):
+    with pytest.raises(RunCancelledError, match=r"cancelled by deadline: not done by [-\d]{10} 13:00:00 UTC$"):
         run.result(timeout=SOON)
 
 
@@ -261,7 +261,8 @@ def test_a_cleanup_beyond_its_grace_period_is_terminated(
     assert run.status() == "waiting"
     clock.advance(seconds=2)
 
-    with pytest.raises(RunTerminatedError, match=r"terminated by .*: its cleanup .* the grace period was over"):
+    when = r"[-\d]{10} \d\d:\d\d:\d\d UTC"
+    with pytest.raises(RunTerminatedError, match=rf"terminated by .*: its cleanup was not done by {when}, when "):
         run.result(timeout=SOON)
 
 
