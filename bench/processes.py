@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from pgwf_sdk.cli._memory import settle_collector
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -125,6 +127,7 @@ def _wait_line() -> None:
 def main() -> None:
     module, name, dsn, concurrency, lease_seconds = sys.argv[1:]
     engine = _open(module, name, dsn)
+    settle_collector()  # As `pgwf worker` does; the workers of all systems alike.
     engine.work(concurrency=int(concurrency), lease_seconds=int(lease_seconds), ready=_ready)
 
 

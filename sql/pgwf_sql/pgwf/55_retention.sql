@@ -1,10 +1,10 @@
 -- Partitions of archive and trace: made ahead, dropped when their time has passed.
 
--- Adds a partition that does not exist yet; returns 1 if it did. It is made as a table with the partition's CHECK and
--- then attached. Writers are kept out first: one that had chosen the default partition already, and waited for it, would
--- find its row refused there. 0 also when somebody is in the way for longer than the lock_timeout of the caller: the
--- next call tries again.
-create or replace function pgwf._add_partition(p_parent text, p_name text, p_column text, p_from text, p_to text)
+-- Adds a partition that does not exist yet; returns 1 if it did. It is made as a table and then attached, while it is
+-- empty: a CHECK with its bounds would spare no scan, and every insert would read and compile it. Writers are kept out
+-- first: one that had chosen the default partition already, and waited for it, would find its row refused there. 0 also
+-- when somebody is in the way for longer than the lock_timeout of the caller: the next call tries again.
+create or replace function pgwf._add_partition(p_parent text, p_name text, p_from text, p_to text)
 returns int
 language plpgsql
 volatile
@@ -14,9 +14,7 @@ begin
     return 0;
   end if;
   execute format('lock table pgwf.%I in share row exclusive mode', p_parent);
-  execute format(
-    'create table pgwf.%I (like pgwf.%I including defaults including constraints, check (%I >= %L and %I < %L))',
-    p_name, p_parent, p_column, p_from, p_column, p_to);
+  execute format('create table pgwf.%I (like pgwf.%I including defaults including constraints)', p_name, p_parent);
   execute format(
     'alter table pgwf.%I attach partition pgwf.%I for values from (%L) to (%L)', p_parent, p_name, p_from, p_to);
   return 1;
@@ -43,7 +41,7 @@ begin
   foreach v_from in array array[v_first, v_first + v_jobs] loop
     if not exists (select from pgwf.archive_default as a where a.n >= v_from and a.n < v_from + v_jobs) then
       v_added := v_added
-        + pgwf._add_partition('archive', 'archive_' || v_from, 'n', v_from::text, (v_from + v_jobs)::text);
+        + pgwf._add_partition('archive', 'archive_' || v_from, v_from::text, (v_from + v_jobs)::text);
     end if;
   end loop;
   for v_day in select (p_now at time zone 'UTC')::date + d from generate_series(0, 2) as d loop
@@ -53,7 +51,7 @@ begin
         and t.event_at < (v_day + 1)::timestamp at time zone 'UTC')
     then
       v_added := v_added + pgwf._add_partition(
-        'trace', 'trace_' || to_char(v_day, 'YYYYMMDD'), 'event_at', v_day || ' 00:00+00', v_day + 1 || ' 00:00+00');
+        'trace', 'trace_' || to_char(v_day, 'YYYYMMDD'), v_day || ' 00:00+00', v_day + 1 || ' 00:00+00');
     end if;
   end loop;
   return v_added;

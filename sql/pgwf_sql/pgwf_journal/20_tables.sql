@@ -93,8 +93,8 @@ create or replace trigger never_truncated
   before truncate on pgwf_journal.entry
   for each statement execute function pgwf_journal._refuse_change();
 
--- Effect: makes the partition for p_from <= n < p_to when it is missing (NULL: the default one).  It is a table with a
--- CHECK first, and then attached.  Locks: SHARE ROW EXCLUSIVE on entry, because an append that had chosen the default
+-- Effect: makes the partition for p_from <= n < p_to when it is missing (NULL: the default one).  It is a table first, and
+-- attached while it is empty: a CHECK with its bounds would spare no scan, and every append would read and compile it.  Locks: SHARE ROW EXCLUSIVE on entry, because an append that had chosen the default
 -- partition already, and waited for it, would find its entry refused there; the default partition, which is scanned, and
 -- empty as long as partitions are made ahead.
 create or replace function pgwf_journal._make_partition(p_name text, p_from text, p_to text) returns void
@@ -106,8 +106,7 @@ begin
     return;
   end if;
   lock table pgwf_journal.entry in share row exclusive mode;
-  execute format('create table pgwf_journal.%I (like pgwf_journal.entry including defaults including constraints%s)', p_name,
-    coalesce(', check (n < ' || p_to || ')', '') || coalesce(', check (n >= ' || nullif(p_from, 'minvalue') || ')', ''));
+  execute format('create table pgwf_journal.%I (like pgwf_journal.entry including defaults including constraints)', p_name);
   -- Most payloads are small JSON texts; lz4 decompresses several times faster, where this build of PostgreSQL has it.
   if exists (
     select from pg_settings where name = 'default_toast_compression' and 'lz4' = any (enumvals)

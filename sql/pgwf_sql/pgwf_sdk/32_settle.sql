@@ -257,7 +257,8 @@ begin
         i(n, expected_seq, disposition, seen, wake_after, decides, ord)
     ) a
     left join lateral (
-      select e.seq from pgwf_journal.entry e where e.n = a.n order by e.seq desc limit 1
+      -- The head, if it is not before the entry the item follows: an index scan backwards would read a page full of entries.
+      select max(e.seq) as seq from pgwf_journal.entry e where e.n = a.n and e.seq >= a.expected_seq
     ) h on true
   );
 end
