@@ -178,6 +178,14 @@ class Codec:
             return None
 
 
+def in_json(value: object) -> Any:
+    """A value as plain JSON says it, in lists, tuples, dicts and scalars. SerialisationError: it cannot."""
+    try:
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=_to_json)
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError, AttributeError) as error:
+        raise SerialisationError(f"plain JSON has no form for it: {error}") from error
+
+
 @lru_cache(maxsize=_CODECS_MAX, typed=True)
 def _kept_codec(annotation: Any) -> Codec:
     return Codec(annotation)

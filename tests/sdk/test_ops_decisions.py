@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from datetime import date
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -172,3 +174,36 @@ def test_a_type_that_contains_itself_is_followed_to_a_bound() -> None:
 
 class _Tree(Struct):
     below: _Tree | None = None
+
+
+@pytest.mark.parametrize(
+    ("type_", "right", "wrong", "said"),
+    [
+        (int, 3, "3", 'expected a whole number, found "3"'),
+        (int | str, "3", 3.5, "expected"),
+        (bool, True, "yes", "expected true or false"),
+        (Literal[1, 2], 1, "1", "expected one of 1, 2"),
+        (Colour, "red", "RED", "expected one of"),
+        (Line, {"sku": "a", "count": 1, "colour": "new"}, {"sku": "a", "count": "1"}, "count: expected a whole number"),
+        (
+            Reject,
+            {"type": "reject", "reason": "fraud"},
+            {"type": "reject", "reason": "fraud", "x": 1},
+            "x: there is no",
+        ),
+        (tuple[int, str], (1, "a"), (1, 2), "1: expected a text"),
+        (float, math.inf, None, "expected a number"),
+        (Approve | Reject | Escalate, {"type": "escalate"}, {"type": "other"}, "expected"),
+    ],
+)
+def test_the_value_of_a_program_is_taken_as_it_is(type_: Any, right: Any, wrong: Any, said: str) -> None:
+    form = DecisionForm(msgspec.json.encode(msgspec.json.schema(type_)).decode(), is_typed=True)
+
+    form.check(right)
+    with pytest.raises(DecisionError, match=re.escape(said)):
+        form.check(wrong)
+
+
+def test_a_tuple_is_said_part_by_part() -> None:
+    assert form_of(tuple[int, str]).whole_types == ("list of integer, string",)
+    assert form_of(tuple[int, ...]).whole_types == ("list of integer",)

@@ -193,6 +193,7 @@ RUNS_AS_USUAL = (
     "add_partitions",
     "cancel_run",
     "decide_task",
+    "decision_schema",
     "pause_run",
     "result",
     "resume_run",

@@ -458,9 +458,8 @@ class AsyncHumanTasks:
         holder: str | None = None,
         limit: int = 100,
     ) -> tuple[TaskSummary, ...]:
-        """Tasks, the one due first on top, at most `limit` (up to 1000); no `states`: whatever state they are in.
-
-        States: open, claimed, decided, expired, cancelled.
+        """Tasks, the one due first on top, at most `limit` (up to 1000). States: open, claimed, decided, expired and
+        cancelled; none: whatever state they are in.
         """
         return await self._database.run(_calls.tasks(need=need, states=states, holder=holder, limit=limit))
 
@@ -481,9 +480,10 @@ class AsyncHumanTasks:
         """Answer a task with `value`, for the waiting run. A task nobody holds is claimed and decided in one.
 
         TaskUnavailableError if somebody else holds it, or if it is no longer open; TaskForbiddenError if it is not
-        for `by`.
+        for `by`; InvalidArgumentError if `value` does not fit what the task asks for. Then nothing is decided.
         """
-        await self._database.run(_calls.decide_task(task_id, value, by=by or self._name), connection)
+        answer = _calls.Answer(task_id, value, by=by or self._name)
+        await self._database.run(answer.deciding(await self._database.run(answer.form(), connection)), connection)
 
     def reviewer(
         self,

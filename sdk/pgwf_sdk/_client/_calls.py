@@ -30,6 +30,7 @@ from pgwf_sdk._misuse import check_names, check_workflow
 from pgwf_sdk._names import check_id
 from pgwf_sdk._places import input_place
 from pgwf_sdk._sealing import Sealing
+from pgwf_sdk.ops._decisions import DecisionError, DecisionForm
 from pgwf_sdk.ops._filters import RunFilter
 from pgwf_sdk.ops._rows import FINAL_STATUSES, STATUSES, ForkPrice, RunSummary, TaskSummary
 from pgwf_sdk.ops._statements import run_statement, runs_statement, tasks_statement
@@ -378,14 +379,38 @@ def release_task(task_id: str, *, by: str) -> Statement[None]:
     return Statement("sdk_release_task", {"task_id": task_id, "by": by}, read_nothing)
 
 
-def decide_task(task_id: str, value: object, *, by: str) -> Statement[None]:
-    """Decide a task."""
-    _check_task(task_id, by, used="client.human.decide")
-    payload, encoding = (
-        (_JSON_NULL, ENCODING_JSON) if value is None else _stored(value, of=f"decision of task {task_id}")
-    )
-    parameters = {"task_id": task_id, "by": by, "payload": payload, "encoding": encoding}
-    return Statement("sdk_decide_task", parameters, read_nothing)
+class Answer:
+    """A value that is to decide a task. SerialisationError: it cannot be stored."""
+
+    def __init__(self, task_id: str, value: object, *, by: str) -> None:
+        _check_task(task_id, by, used="client.human.decide")
+        payload, encoding = (
+            (_JSON_NULL, ENCODING_JSON) if value is None else _stored(value, of=f"decision of task {task_id}")
+        )
+        self._task_id = task_id
+        self._value = value
+        self._parameters = {"task_id": task_id, "by": by, "payload": payload, "encoding": encoding}
+
+    def form(self) -> Statement[DecisionForm]:
+        """What may decide the task."""
+
+        def read(rows: Sequence[Row]) -> DecisionForm:
+            return DecisionForm(read_value(rows), is_typed=True)
+
+        return Statement("sdk_decision_schema", {"task_id": self._task_id}, read, is_repeatable=True)
+
+    def deciding(self, form: DecisionForm) -> Statement[None]:
+        """Decide the task. InvalidArgumentError: the value does not fit the form."""
+        try:
+            form.check(_serial.in_json(self._value))
+        except DecisionError as error:
+            raise InvalidArgumentError(
+                f"client.human.decide: task {self._task_id}: {error}; nothing was decided,"
+                f" `pgwf human show {self._task_id}` lists what it takes"
+            ) from error
+        except SerialisationError:
+            pass  # Plain JSON has no form for it; the workflow checks it by its type.
+        return Statement("sdk_decide_task", self._parameters, read_nothing)
 
 
 def watch(n: int, *, listener: str) -> Statement[list[str]]:

@@ -453,9 +453,8 @@ class HumanTasks:
         holder: str | None = None,
         limit: int = 100,
     ) -> tuple[TaskSummary, ...]:
-        """Tasks, the one due first on top, at most `limit` (up to 1000); no `states`: whatever state they are in.
-
-        States: open, claimed, decided, expired, cancelled.
+        """Tasks, the one due first on top, at most `limit` (up to 1000). States: open, claimed, decided, expired and
+        cancelled; none: whatever state they are in.
         """
         return self._database.run(_calls.tasks(need=need, states=states, holder=holder, limit=limit))
 
@@ -476,9 +475,10 @@ class HumanTasks:
         """Answer a task with `value`, for the waiting run. A task nobody holds is claimed and decided in one.
 
         TaskUnavailableError if somebody else holds it, or if it is no longer open; TaskForbiddenError if it is not
-        for `by`.
+        for `by`; InvalidArgumentError if `value` does not fit what the task asks for. Then nothing is decided.
         """
-        self._database.run(_calls.decide_task(task_id, value, by=by or self._name), connection)
+        answer = _calls.Answer(task_id, value, by=by or self._name)
+        self._database.run(answer.deciding(self._database.run(answer.form(), connection)), connection)
 
     def reviewer(
         self,

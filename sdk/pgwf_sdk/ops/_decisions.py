@@ -57,10 +57,15 @@ class Variant(Struct, frozen=True, kw_only=True):
 
 
 class DecisionForm:
-    """The decision a task asks for. `schema_text` is its JSON Schema as recorded."""
+    """The decision a task asks for. `schema_text` is its JSON Schema as recorded.
 
-    def __init__(self, schema_text: str) -> None:
+    What people type is text that is read as what the schema asks for. Values of programs are `is_typed`: a text is a
+    text, and fields that only a newer version of the type has are left out of account.
+    """
+
+    def __init__(self, schema_text: str, *, is_typed: bool = False) -> None:
         self._root: dict[str, Any] = msgspec.json.decode(schema_text)
+        self._is_typed = is_typed
         self.variants = tuple(self._variant(schema) for schema in self._alternatives(self._root))
 
     def variant(self, name: str) -> Variant:
@@ -143,7 +148,8 @@ class DecisionForm:
             return " or ".join(self._words(part) for part in resolved["anyOf"])
         words = str(resolved.get("format") or resolved.get("type") or "anything")
         if words == "array":
-            words = f"list of {self._words(resolved.get('items', {}))}"
+            parts: Sequence[Schema] = resolved.get("prefixItems") or [_object(resolved.get("items")) or {}]
+            words = f"list of {', '.join(map(self._words, parts))}"
         bounds = [f"{sign} {resolved[key]}" for key, sign in _BOUND_SIGNS.items() if key in resolved]
         return f"{words} {', '.join(bounds)}" if bounds else words
 
@@ -154,7 +160,8 @@ class DecisionForm:
         if "anyOf" in resolved:
             return self._fitted_any(value, resolved["anyOf"], path, depth=depth)
         if "enum" in resolved or "const" in resolved:
-            return _fitted_constant(value, resolved.get("enum", [resolved.get("const")]), path)
+            allowed: Sequence[Any] = resolved.get("enum", [resolved.get("const")])
+            return _fitted_constant(value, allowed, path, is_typed=self._is_typed)
         match resolved.get("type"):
             case "object":
                 return self._fitted_object(value, resolved, path, depth=depth)
@@ -163,7 +170,7 @@ class DecisionForm:
             case None:
                 return value
             case str() as type_name:
-                return _fitted_scalar(value, resolved, path, type_name)
+                return _fitted_scalar(value, resolved, path, type_name, is_typed=self._is_typed)
             case _:
                 return value
 
@@ -194,7 +201,8 @@ class DecisionForm:
         properties: dict[str, Schema] = schema.get("properties", {})
         others = _object(schema.get("additionalProperties"))
         for name in given:
-            if name not in properties and properties and others is None:
+            is_open = self._is_typed and schema.get("additionalProperties") is not False
+            if name not in properties and properties and others is None and not is_open:
                 raise DecisionError(_below(path, name), f"there is no such field; known are {', '.join(properties)}")
         for name in schema.get("required", ()):
             if name not in given:
@@ -206,7 +214,7 @@ class DecisionForm:
         }
 
     def _fitted_array(self, value: Any, schema: Schema, path: str, *, depth: int) -> list[Any]:
-        if not isinstance(value, list):
+        if not isinstance(value, list | tuple):
             raise DecisionError(path, f"expected a list, found {_shown(value)}; write {path or 'it'}:='[…]'")
         given = cast("Sequence[Any]", value)
         _check_bounds(len(given), schema, path, keys=("minItems", "maxItems"), what="number of items")
@@ -228,19 +236,19 @@ def _constant(schema: Schema) -> Any:
     return values[0] if len(values) == 1 else None
 
 
-def _fitted_constant(value: Any, allowed: Sequence[Any], path: str) -> Any:
+def _fitted_constant(value: Any, allowed: Sequence[Any], path: str, *, is_typed: bool) -> Any:
     for candidate in allowed:
         if value == candidate and isinstance(value, bool) == isinstance(candidate, bool):
             return candidate
-    for candidate in allowed:
+    for candidate in () if is_typed else allowed:
         if isinstance(value, str) and not isinstance(candidate, str) and value == str(candidate):
             return candidate
     raise DecisionError(path, f"expected one of {', '.join(map(str, allowed))}, found {_shown(value)}")
 
 
-def _fitted_scalar(value: Any, schema: Schema, path: str, type_name: str) -> Any:
+def _fitted_scalar(value: Any, schema: Schema, path: str, type_name: str, *, is_typed: bool) -> Any:
     fitted = _READERS[type_name](value) if type_name in _READERS else value
-    if fitted is _NOT_SO:
+    if fitted is _NOT_SO or (is_typed and isinstance(value, str) and not isinstance(fitted, str)):
         raise DecisionError(path, f"expected {_TYPE_WORDS[type_name]}, found {_shown(value)}")
     if isinstance(fitted, str):
         _check_text(fitted, schema, path)

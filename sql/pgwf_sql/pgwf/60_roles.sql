@@ -101,7 +101,7 @@ declare
       'pgwf.get_work', 'pgwf.extend_leases', 'pgwf.reschedule_jobs', 'pgwf.complete_jobs', 'pgwf.worker_heartbeat',
       'pgwf.next_wakeup', 'pgwf.sleep_in_turn', 'pgwf.wake_next', 'pgwf_sdk.advance', 'pgwf_sdk.append_entry', 'pgwf_sdk.keepalive', 'pgwf_sdk.end_overdue', 'pgwf_sdk.escalate_tasks', 'pgwf_sdk.next_overdue', 'pgwf_journal.code_numbers'],
     'pgwf_client, pgwf_console', array[
-      'pgwf_sdk.claim_task', 'pgwf_sdk.release_task', 'pgwf_sdk.decide_task', 'pgwf_sdk.retry_run'],
+      'pgwf_sdk.claim_task', 'pgwf_sdk.release_task', 'pgwf_sdk.decision_schema', 'pgwf_sdk.decide_task', 'pgwf_sdk.retry_run'],
     'pgwf_reader, pgwf_console', array['pgwf_sdk.fork_price'],
     'pgwf_console', array[
       'pgwf.reschedule_unheld_job', 'pgwf.complete_unheld_job', 'pgwf.set_priority', 'pgwf.archive_cancelled_jobs',

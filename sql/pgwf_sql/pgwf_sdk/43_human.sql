@@ -1,6 +1,18 @@
 -- People. A task asks a question; its seat is a job; who claims the seat holds its lease; a decision ends the seat and
 -- goes to the run's inbox, all in one transaction. Leases taken this way count no lapse.
 
+-- Effect: refuses a task that there is not.  Errors: WS010.
+create or replace function pgwf_sdk._refuse_task(p_task_id text) returns void
+language plpgsql immutable
+as $$
+begin
+  raise exception using
+    errcode = 'WS010',
+    message = format('no human task %s', coalesce(quote_literal(p_task_id), 'NULL')),
+    hint = 'pgwf human list shows the open ones.';
+end
+$$;
+
 -- Effect: the task, with the rows of its run, its seat's lease and both jobs locked.  Errors: WS010, WS011 when not open.
 create or replace function pgwf_sdk._take_task(p_task_id text, p_verb text) returns pgwf_sdk.seat
 language plpgsql volatile
@@ -11,10 +23,7 @@ declare
 begin
   select s.* into v_seat from pgwf.name m join pgwf_sdk.seat s on s.seat = m.n where m.job_id = p_task_id;
   if v_seat.seat is null then
-    raise exception using
-      errcode = 'WS010',
-      message = format('no human task %s', coalesce(quote_literal(p_task_id), 'NULL')),
-      hint = 'pgwf human list shows the open ones.';
+    perform pgwf_sdk._refuse_task(p_task_id);
   end if;
   perform pgwf_sdk._lock_runs(array[v_seat.n]);
   perform from pgwf.lease l where l.n = v_seat.seat for no key update;
@@ -241,6 +250,30 @@ begin
   else
     perform pgwf_sdk._free_seat(v_seat.seat, p_by);
   end if;
+end
+$$;
+
+-- Effect: none. The JSON Schema of what decides a task, whatever state that is in.  Locks: none.  Errors: WS010.
+create or replace function pgwf_sdk.decision_schema(p_task_id text) returns jsonb
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+  v_schema jsonb;
+begin
+  select t.decision_schema into v_schema
+  from pgwf.name m
+  join pgwf_sdk.seat s on s.seat = m.n
+  join pgwf_sdk.task t on t.n = s.n and t.key = s.key
+  where m.job_id = p_task_id;
+  if v_schema is null then
+    perform pgwf_sdk._refuse_task(p_task_id);
+  end if;
+  return v_schema;
 end
 $$;
 

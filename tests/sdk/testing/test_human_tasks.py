@@ -88,9 +88,9 @@ def test_h01_a_task_is_claimed_given_back_by_time_escalated_and_decided_with_a_t
     env.advance(HOUR)
     assert (open_tasks(env, "human.risk"), open_tasks(env, "human.lead")) == ([], [("open", None)])
 
-    form = ops.DecisionForm(task.decision_schema or "")
-    with pytest.raises(ops.DecisionError, match="approved: expected true or false"):
-        form.check({"approved": "perhaps"})
+    for wrong in ("perhaps", True, {"approved": "true"}, {"reason": "none"}, Verdict("yes"), None):  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgumentError, match="nothing was decided"):
+            human.decide(task.task_id, wrong, by="lia")
     for payload in (b"perhaps", b"{", b""):
         with pytest.raises(InvalidArgumentError, match="the value is not JSON"):
             ops.decide_json(env.client, task.task_id, payload, by="lia")
