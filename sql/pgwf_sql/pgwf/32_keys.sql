@@ -177,10 +177,11 @@ begin
   v_keys := array(select f.singleton_key from unnest(p_held) as f);
   perform pgwf._lock_keys(v_keys);
   delete from pgwf.held as h
-  using unnest(p_held) as f
-  where h.singleton_key = f.singleton_key
-    and h.n = f.n
-    and h.singleton_key = any (v_keys);
+  where h.ctid = any (array(
+    select q.ctid
+    from unnest(p_held) as f
+    cross join lateral (
+      select h.ctid from pgwf.held as h where h.singleton_key = f.singleton_key and h.n = f.n offset 0) as q));
   perform pgwf._bring_up(v_keys, p_now);
 end
 $$;
@@ -200,7 +201,7 @@ begin
     select l.n
     from pgwf.lease as l
     where l.n = any (p_n)
-      and (l.singleton_key is null or l.singleton_key = any (v_keys))
+      and (l.singleton_key is null or l.singleton_key in (select k.key from unnest(v_keys) as k(key)))
     order by l.n);
 end
 $$;

@@ -162,9 +162,15 @@ begin
     where j.n = any (p_n)
       and j.cancel_at is null
       and j.available_at > p_now
-      and not exists (select from pgwf.lease as l where l.n = j.n and l.n = any (p_n))
+      and not exists (select from pgwf.lease as l where l.n = j.n offset 0)
   ), caught as (
-    delete from pgwf.timer as t using ahead as a where t.due = a.available_at and t.n = a.n returning t.n
+    delete from pgwf.timer as t
+    where t.ctid = any (array(
+      select d.ctid
+      from ahead as a
+      cross join lateral (
+        select q.ctid from pgwf.timer as q where q.due = a.available_at and q.n = a.n offset 0) as d))
+    returning t.n
   )
   -- A job that should have a timer and has none was promoted by a sweep just now: it is ready already.
   select array_agg(a.n)

@@ -11,6 +11,8 @@ volatile
 as $$
 declare
   v_waiters bigint[];
+  v_busy bigint[] := '{}';
+  v_released int[];
   v_runnable bigint[];
 begin
   -- Not distinct: it would read the whole index that has the waiters in order.
@@ -19,27 +21,49 @@ begin
     return;
   end if;
   if p_skip then
-    v_waiters := array(
-      select j.n from pgwf.job as j where j.n = any (v_waiters) order by j.n for no key update skip locked);
+    v_busy := array(
+      select w.n from unnest(v_waiters) as w(n)
+      except
+      select j.n
+      from (select q.n from pgwf.job as q where q.n = any (v_waiters) order by q.n for no key update skip locked) as j);
   else
-    v_waiters := array(select j.n from pgwf.job as j where j.n = any (v_waiters) order by j.n for no key update);
+    perform from pgwf.job as j where j.n = any (v_waiters) order by j.n for no key update;
   end if;
   with removed as (
-    delete from pgwf.edge as e where e.child = any (p_n) and e.waiter = any (v_waiters) returning e.waiter
+    delete from pgwf.edge as e
+    where e.child = any (p_n)
+      and e.waiter not in (select b.n from unnest(v_busy) as b(n))
+    returning e.waiter
   ), counted as (
     select r.waiter, count(*)::int as released from removed as r group by r.waiter
-  ), updated as (
-    update pgwf.job as j
-    set pending = j.pending - c.released
-    from counted as c
-    where j.n = c.waiter
-      and j.n = any (v_waiters)
-    returning j.n, j.pending
   )
-  select array_agg(u.n) into v_runnable from updated as u where u.pending = 0;
+  select array_agg(c.waiter), array_agg(c.released) into v_waiters, v_released from counted as c;
+  v_runnable := pgwf._count_down(v_waiters, v_released);
   if v_runnable is not null then
     perform pgwf._place(v_runnable, p_now);
   end if;
+end
+$$;
+
+-- Takes from each waiter's pending how many of its edges went. Returns those that wait for nobody any more.
+create or replace function pgwf._count_down(p_n bigint[], p_released int[])
+returns bigint[]
+language plpgsql
+volatile
+as $$
+declare
+  v_runnable bigint[];
+begin
+  with updated as (
+    update pgwf.job as j
+    set pending = j.pending - c.released
+    from unnest(p_n, p_released) as c(n, released)
+    where j.n = c.n
+      and j.n = any (p_n)
+    returning j.n, j.pending
+  )
+  select array_agg(u.n) into v_runnable from updated as u where u.pending = 0;
+  return v_runnable;
 end
 $$;
 
@@ -79,7 +103,10 @@ begin
   return array(
     select i.n
     from unnest(p_n) as i(n)
-    where not exists (select from pgwf.edge as e where e.child = i.n and e.waiter <> all (v_waiters) offset 0));
+    where not exists (
+      select from pgwf.edge as e
+      where e.child = i.n and e.waiter not in (select w.n from unnest(v_waiters) as w(n))
+      offset 0));
 end
 $$;
 
@@ -97,7 +124,7 @@ begin
   select j.n, p_waiter
   from pgwf.job as j
   where j.n = any (p_children)
-    and (j.cancel_at is null or exists (select from pgwf.lease as l where l.n = j.n and l.n = any (p_children)))
+    and (j.cancel_at is null or exists (select from pgwf.lease as l where l.n = j.n offset 0))
   on conflict do nothing;
   get diagnostics v_added = row_count;
   return v_added;
@@ -126,7 +153,9 @@ begin
     with recursive below(n) as (
       select c.n from unnest(v_children) as c(n)
       union
-      select e.child from pgwf.edge as e join below as b on e.waiter = b.n
+      select d.child
+      from below as b
+      cross join lateral (select e.child from pgwf.edge as e where e.waiter = b.n offset 0) as d
     )
     select from below as b where b.n = p_waiter);
 end

@@ -49,9 +49,13 @@ begin
   end if;
   return array(
     select j.job_id
-    from pgwf.edge as e
-    join pgwf.job as j on j.n = e.child
-    where e.waiter = p_n
-    order by array_position(p_wait_for, e.child));
+    from (
+      select e.child, w.ord
+      from (select q.child from pgwf.edge as q where q.waiter = p_n) as e
+      full join unnest(p_wait_for) with ordinality as w(n, ord) on w.n = e.child
+      offset 0
+    ) as r
+    cross join lateral (select q.job_id from pgwf.job as q where q.n = r.child offset 0) as j
+    order by r.ord);
 end
 $$;

@@ -29,7 +29,6 @@ declare
   v_status text[];      -- by item; NULL: all are 'ok'
   v_wait_for text[];    -- by item: what it waits for, as a literal of bigint[]
   v_pending int[];
-  v_taken text[];       -- ids that another job has
   v_needs text[];
 begin
   with item as materialized (
@@ -131,7 +130,6 @@ begin
     return query select i.ord::int, i.n, 'ok' from unnest(v_n) with ordinality as i(n, ord);
     return;
   end if;
-  v_taken := array(select i.job_id from unnest(v_status, p_job_ids) as i(status, job_id) where i.status = 'taken');
   return query
   select
     i.ord::int,
@@ -142,7 +140,8 @@ begin
       else 'finished'
     end
   from unnest(v_n, v_status, p_job_ids) with ordinality as i(n, status, job_id, ord)
-  left join pgwf.name as nm on nm.job_id = i.job_id and nm.job_id = any (v_taken)
+  left join lateral (
+    select q.n from pgwf.name as q where q.job_id = i.job_id and i.status = 'taken' offset 0) as nm on true
   order by i.ord;
 end
 $$;
@@ -165,6 +164,7 @@ volatile
 as $$
 #variable_conflict use_column
 declare
+  v_wait_for bigint[] := pgwf._numbers(p_wait_ids);
   v_bad int[];
   v_children bigint[];
 begin
@@ -172,12 +172,10 @@ begin
   statuses := p_status;
   -- Giving a name back makes the later items unknown that wait for it.
   with recursive wait as materialized (
-    select w.ord, nm.n as child, b.ord as child_ord
-    from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
-    left join lateral (select q.n from pgwf.name as q where q.job_id = w.job_id offset 0) as nm on true
-    left join unnest(p_n) with ordinality as b(n, ord) on b.n = nm.n
-    where w.job_id is not null
-      and p_n[w.ord] is not null
+    select w.ord, w.child, b.ord as child_ord
+    from unnest(p_wait_ords, v_wait_for) as w(ord, child)
+    left join unnest(p_n) with ordinality as b(n, ord) on b.n = w.child
+    where p_n[w.ord] is not null
   ), bad(ord) as (
     select w.ord from wait as w where w.child is null or w.child_ord >= w.ord
     union
@@ -194,32 +192,29 @@ begin
     left join unnest(v_bad) as b(ord) on b.ord = i.ord;
   end if;
 
-  select array_agg(distinct nm.n)
-  into v_children
-  from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
-  join pgwf.name as nm on nm.job_id = w.job_id and nm.job_id = any (p_wait_ids)
-  where items[w.ord] is not null
-    and nm.n <> all (array_remove(items, null));
   -- cancel_at below is read from rows this transaction holds; a child that is gone by now is finished.
-  v_children := pgwf._lock_jobs('{}', coalesce(v_children, '{}'));
+  v_children := pgwf._lock_jobs('{}', array(
+    select w.child from unnest(p_wait_ords, v_wait_for) as w(ord, child) where items[w.ord] is not null
+    except
+    select i.n from unnest(items) as i(n)));
 
   with wanted as materialized (
-    select w.ord, nm.n as child, min(w.place) as place
-    from unnest(p_wait_ords, p_wait_ids) with ordinality as w(ord, job_id, place)
-    join pgwf.name as nm on nm.job_id = w.job_id and nm.job_id = any (p_wait_ids)
+    select w.ord, w.child, min(w.place) as place
+    from unnest(p_wait_ords, v_wait_for) with ordinality as w(ord, child, place)
     where items[w.ord] is not null
-    group by w.ord, nm.n
+    group by w.ord, w.child
   ), edges as (
     insert into pgwf.edge (child, waiter)
     select w.child, items[w.ord]
     from wanted as w
-    left join pgwf.job as j on j.n = w.child and j.n = any (v_children)
-    where w.child = any (items)
+    where w.child in (select i.n from unnest(items) as i(n))
       or (
-        w.child = any (v_children)
-        and (
-          j.cancel_at is null
-          or exists (select from pgwf.lease as l where l.n = w.child and l.n = any (v_children))))
+        w.child in (select c.n from unnest(v_children) as c(n))
+        and exists (
+          select from pgwf.job as j
+          where j.n = w.child
+            and (j.cancel_at is null or exists (select from pgwf.lease as l where l.n = j.n offset 0))
+          offset 0))
     returning waiter
   ), counted as (
     select e.waiter, count(*)::int as pending from edges as e group by e.waiter

@@ -321,6 +321,7 @@ volatile
 as $$
 #variable_conflict use_column
 declare
+  BUSY_KEYS_MAX constant int := 100;  -- Each row that is looked at is compared with each of them.
   TURNS_MAX constant int := 4;  -- A turn that met only keys without room found nothing; the next one looks behind them.
   CHEAP_US constant int := 1000;
   CHEAP_US_PER_JOB constant int := 40;
@@ -388,10 +389,13 @@ begin
       v_rows := pgwf._admit(v_taken.special, p_now);
       -- What neither was admitted nor left ready.
       v_busy_keys := v_busy_keys || array(
-        select r.singleton_key
+        select distinct r.singleton_key
         from pgwf.ready as r
         where r.ctid = any (v_taken.special)
-          and r.ctid <> all (coalesce(v_rows, '{}')));
+          and r.ctid not in (select a.spot from unnest(v_rows) as a(spot)));
+      if cardinality(v_busy_keys) > BUSY_KEYS_MAX then
+        v_busy_keys := array[null];  -- Equal to no key, and different from none: every job that has one is passed by.
+      end if;
       continue when v_rows is null;
       v_taken := pgwf._take(
         p_worker_caps, v_position, v_needs, v_rooms, v_left, v_rows, null, p_worker_id, until, v_capped, v_aging, p_now,

@@ -162,31 +162,35 @@ begin
   if p_busy_ok then
     v_locked := array(
       select i.ord
-      from unnest(items, p_lease_ids) with ordinality as i(n, lease_id, ord)
-      join pgwf.lease as l on l.n = i.n and l.n = any (items) and l.lease_id::text = i.lease_id
-      order by l.n
-      for no key update of l skip locked);
+      from (
+        select q.* from unnest(items, p_lease_ids) with ordinality as q(n, lease_id, ord) order by q.n
+      ) as i
+      cross join lateral (
+        select from pgwf.lease as l
+        where l.n = i.n and l.lease_id::text = i.lease_id
+        for no key update skip locked
+      ) as l);
   else
     v_locked := array(
       select i.ord
-      from unnest(items, p_lease_ids) with ordinality as i(n, lease_id, ord)
-      join pgwf.lease as l on l.n = i.n and l.n = any (items) and l.lease_id::text = i.lease_id
-      order by l.n
-      for no key update of l);
+      from (
+        select q.* from unnest(items, p_lease_ids) with ordinality as q(n, lease_id, ord) order by q.n
+      ) as i
+      cross join lateral (
+        select from pgwf.lease as l where l.n = i.n and l.lease_id::text = i.lease_id for no key update
+      ) as l);
   end if;
   statuses := array(
     select case
       when i.job_id is null or i.lease_id is null then 'invalid'
       when row_number() over (partition by i.job_id, i.lease_id order by i.ord) > 1 then 'duplicate'
-      when k.ord is not null then 'ok'
+      when i.ord in (select k.ord from unnest(v_locked) as k(ord)) then 'ok'
       when p_busy_ok
-        and exists (
-          select from pgwf.lease as l where l.n = i.n and l.n = any (items) and l.lease_id::text = i.lease_id)
+        and exists (select from pgwf.lease as l where l.n = i.n and l.lease_id::text = i.lease_id offset 0)
       then 'busy'
       else 'lease_lost'
     end
     from unnest(p_job_ids, p_lease_ids, items) with ordinality as i(job_id, lease_id, n, ord)
-    left join unnest(v_locked) as k(ord) on k.ord = i.ord
     order by i.ord);
 end
 $$;
@@ -216,16 +220,17 @@ begin
     select
       i.ord,
       i.n,
-      case when i.status = 'ok' and j.cancel_at is not null then 'cancelled' else i.status end as status
+      case
+        when i.status = 'ok'
+          and exists (select from pgwf.job as j where j.n = i.n and j.cancel_at is not null offset 0)
+        then 'cancelled'
+        else i.status
+      end as status
     from unnest(v_lines.items, v_lines.statuses) with ordinality as i(n, status, ord)
-    left join pgwf.job as j on j.n = i.n and j.n = any (v_lines.items) and i.status = 'ok'
   ), extended as (
     update pgwf.lease as l
     set until = greatest(l.until, p_now + make_interval(secs => p_seconds))
-    from item as i
-    where i.status = 'ok'
-      and l.n = i.n
-      and l.n = any (v_lines.items)
+    where l.n = any (array(select i.n from item as i where i.status = 'ok'))
     returning l.n, l.lease_no, l.until
   ), traced as (
     insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id, input_data, output_data)
@@ -238,12 +243,12 @@ begin
       jsonb_build_object('additional_seconds', p_seconds),
       jsonb_build_object('previous_lease_expires_at', before.until, 'lease_expires_at', e.until)
     from extended as e
-    join pgwf.lease as before on before.n = e.n and before.n = any (v_lines.items)
+    cross join lateral (select l.until from pgwf.lease as l where l.n = e.n offset 0) as before
     where (select pgwf._tracing())
   )
   select i.ord::int, i.status, e.until
   from item as i
-  left join extended as e on e.n = i.n and i.status = 'ok'
+  full join extended as e on e.n = case when i.status = 'ok' then i.n end
   order by i.ord;
 end
 $$;

@@ -23,20 +23,33 @@ begin
     select
       p_now,
       p_event_type,
-      j.n,
+      i.n,
       l.lease_no,
       p_worker_id,
       jsonb_build_object('next_need', p_need, 'available_at', i.available_at),
       jsonb_build_object(
-        'previous', pgwf._job_facts(j),
-        'next_need', coalesce(p_need, j.need),
+        'previous', pgwf._job_facts(j.row),
+        'next_need', coalesce(p_need, (j.row).need),
         'available_at', coalesce(i.available_at, p_now),
-        'last_error', j.last_error)
+        'last_error', (j.row).last_error)
     from unnest(p_n, p_available_at) as i(n, available_at)
-    join pgwf.job as j on j.n = i.n and j.n = any (p_n)
-    left join pgwf.lease as l on l.n = i.n and l.n = any (p_n);
+    cross join lateral (select q as row from pgwf.job as q where q.n = i.n offset 0) as j
+    left join lateral (select q.lease_no from pgwf.lease as q where q.n = i.n offset 0) as l on true;
   end if;
   v_held := pgwf._end_leases(p_n);
+  perform pgwf._put_off(p_n, p_need, p_available_at, p_now);
+  perform pgwf._free_keys(v_held, p_now);
+  perform pgwf._place(p_n, p_now);
+end
+$$;
+
+-- Writes need (NULL keeps its own) and available_at (NULL: now) into the jobs' rows, and ends their streaks.
+create or replace function pgwf._put_off(p_n bigint[], p_need text, p_available_at timestamptz[], p_now timestamptz)
+returns void
+language plpgsql
+volatile
+as $$
+begin
   update pgwf.job as j
   set
     need = coalesce(p_need, j.need),
@@ -46,8 +59,6 @@ begin
   from unnest(p_n, p_available_at) as i(n, available_at)
   where j.n = i.n
     and j.n = any (p_n);
-  perform pgwf._free_keys(v_held, p_now);
-  perform pgwf._place(p_n, p_now);
 end
 $$;
 
@@ -74,6 +85,7 @@ as $$
 declare
   v_items bigint[];
   v_status text[];
+  v_wait_for bigint[] := pgwf._numbers(p_wait_ids);
   v_ok bigint[];
   v_held pgwf.held[];
 begin
@@ -85,7 +97,7 @@ begin
     end order by s.ord)
   into v_status
   from unnest(v_status, p_needs, p_singleton_keys) with ordinality as s(status, need, singleton_key, ord);
-  v_status := pgwf._depend(v_items, v_status, p_wait_ords, p_wait_ids, p_busy_ok);
+  v_status := pgwf._depend(v_items, v_status, p_wait_ords, v_wait_for, p_busy_ok);
   if p_busy_ok then
     v_status := pgwf._leave_busy_keys(v_items, v_status);
   end if;
@@ -95,7 +107,7 @@ begin
     perform pgwf._trace_reschedule(
       v_items, v_status, p_needs, p_singleton_keys, p_available_at, p_wait_ords, p_wait_ids, p_worker_id, p_now);
     v_held := pgwf._end_leases(v_ok);
-    perform pgwf._rewrite(v_items, v_status, p_needs, p_singleton_keys, p_available_at, p_wait_ords, p_wait_ids, p_now);
+    perform pgwf._rewrite(v_items, v_status, p_needs, p_singleton_keys, p_available_at, p_wait_ords, v_wait_for, p_now);
     perform pgwf._free_keys(v_held, p_now);
     perform pgwf._place(v_ok, p_now);
   end if;
@@ -107,13 +119,13 @@ end
 $$;
 
 -- L3 and L4: locks the items with status 'ok' FOR UPDATE and what they wait for FOR KEY SHARE in one pass, and adds
--- their edges. Returns the statuses, of which some may have become 'cancelled', 'unknown', 'cycle', or with p_busy_ok
--- 'busy'.
+-- their edges. Item p_wait_ords[i] waits for job p_wait_for[i], NULL when there is none of that id. Returns the statuses,
+-- of which some may have become 'cancelled', 'unknown', 'cycle', or with p_busy_ok 'busy'.
 create or replace function pgwf._depend(
   p_items bigint[],
   p_status text[],
   p_wait_ords int[],
-  p_wait_ids text[],
+  p_wait_for bigint[],
   p_busy_ok boolean
 )
 returns text[]
@@ -122,53 +134,48 @@ volatile
 as $$
 declare
   v_status text[] := p_status;
-  v_children bigint[] := '{}';
   v_there bigint[];
   v_item record;
 begin
-  if p_wait_ids is not null then
-    select array_agg(case when i.ord = any (u.ords) and i.status = 'ok' then 'unknown' else i.status end order by i.ord)
-    into v_status
-    from unnest(p_status) with ordinality as i(status, ord)
-    cross join (
-      select coalesce(array_agg(distinct w.ord), '{}') as ords
-      from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
-      where not exists (select from pgwf.name as nm where nm.job_id = w.job_id and nm.job_id = any (p_wait_ids))
-    ) as u;
-    select coalesce(array_agg(distinct nm.n), '{}')
-    into v_children
-    from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
-    join pgwf.name as nm on nm.job_id = w.job_id and nm.job_id = any (p_wait_ids)
-    where v_status[w.ord] = 'ok';
+  if array_position(p_wait_for, null) is not null then
+    v_status := array(
+      select case
+        when i.status = 'ok'
+          and i.ord in (select w.ord from unnest(p_wait_ords, p_wait_for) as w(ord, n) where w.n is null)
+        then 'unknown'
+        else i.status
+      end
+      from unnest(p_status) with ordinality as i(status, ord)
+      order by i.ord);
   end if;
   v_there := pgwf._lock_jobs_of(
-    array(select i.n from unnest(p_items, v_status) as i(n, status) where i.status = 'ok'), v_children, p_busy_ok);
+    array(select i.n from unnest(p_items, v_status) as i(n, status) where i.status = 'ok'),
+    array(select distinct w.n from unnest(p_wait_ords, p_wait_for) as w(ord, n) where v_status[w.ord] = 'ok'),
+    p_busy_ok);
 
-  select array_agg(
-    case
+  v_status := array(
+    select case
       when i.status <> 'ok' then i.status
-      when i.n <> all (v_there) then 'busy'
-      when j.cancel_at is not null then 'cancelled'
+      when i.n not in (select t.n from unnest(v_there) as t(n)) then 'busy'
+      when exists (select from pgwf.job as j where j.n = i.n and j.cancel_at is not null offset 0) then 'cancelled'
+      when p_busy_ok and i.ord in (
+        select w.ord
+        from unnest(p_wait_ords, p_wait_for) as w(ord, n)
+        where w.n not in (select t.n from unnest(v_there) as t(n))
+          and exists (select from pgwf.job as j where j.n = w.n offset 0))
+      then 'busy'
       else 'ok'
-    end order by i.ord)
-  into v_status
-  from unnest(p_items, v_status) with ordinality as i(n, status, ord)
-  left join pgwf.job as j on j.n = i.n and j.n = any (v_there) and i.status = 'ok';
+    end
+    from unnest(p_items, v_status) with ordinality as i(n, status, ord)
+    order by i.ord);
 
   for v_item in
-    select w.ord, p_items[w.ord] as n, array_agg(distinct nm.n) as children
-    from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
-    join pgwf.name as nm on nm.job_id = w.job_id and nm.job_id = any (p_wait_ids)
+    select w.ord, p_items[w.ord] as n, array_agg(distinct w.n) as children
+    from unnest(p_wait_ords, p_wait_for) as w(ord, n)
     where v_status[w.ord] = 'ok'
     group by w.ord
     order by w.ord
   loop
-    if p_busy_ok and exists (
-      select from pgwf.job as j where j.n = any (v_item.children) and j.n <> all (v_there))
-    then
-      v_status[v_item.ord] := 'busy';
-      continue;
-    end if;
     perform pgwf._add_edges(v_item.n, v_item.children);
     if pgwf._closes_cycle(v_item.n) then
       delete from pgwf.edge as e where e.waiter = v_item.n;
@@ -189,9 +196,13 @@ declare
   v_ok bigint[] := array(select i.n from unnest(p_items, p_status) as i(n, status) where i.status = 'ok');
   v_mine bigint[] := pgwf._try_keys(v_ok);
 begin
-  delete from pgwf.edge as e where e.waiter = any (v_ok) and e.waiter <> all (v_mine);
+  delete from pgwf.edge as e
+  where e.waiter = any (array(select o.n from unnest(v_ok) as o(n) except select m.n from unnest(v_mine) as m(n)));
   return array(
-    select case when i.status = 'ok' and i.n <> all (v_mine) then 'busy' else i.status end
+    select case
+      when i.status = 'ok' and i.n not in (select m.n from unnest(v_mine) as m(n)) then 'busy'
+      else i.status
+    end
     from unnest(p_items, p_status) with ordinality as i(n, status, ord)
     order by i.ord);
 end
@@ -211,13 +222,14 @@ begin
     || array(
       select j.n
       from pgwf.job as j
-      where j.n = any (p_share) and j.n <> all (p_update)
+      where j.n = any (array(select s.n from unnest(p_share) as s(n) except select u.n from unnest(p_update) as u(n)))
       order by j.n
       for key share skip locked);
 end
 $$;
 
--- Writes what a reschedule says into the rows of the items with status 'ok'. Their edges are in place.
+-- Writes what a reschedule says into the rows of the items with status 'ok'. Their edges are in place; waits as in
+-- _depend.
 create or replace function pgwf._rewrite(
   p_items bigint[],
   p_status text[],
@@ -225,7 +237,7 @@ create or replace function pgwf._rewrite(
   p_singleton_keys text[],
   p_available_at timestamptz[],
   p_wait_ords int[],
-  p_wait_ids text[],
+  p_wait_for bigint[],
   p_now timestamptz
 )
 returns void
@@ -234,12 +246,11 @@ volatile
 as $$
 begin
     with waits as (
-      select q.ord, array_agg(q.child order by q.place) as wait_for
+      select q.ord, array_agg(q.n order by q.place) as wait_for
       from (
-        select w.ord, nm.n as child, min(w.place) as place
-        from unnest(p_wait_ords, p_wait_ids) with ordinality as w(ord, job_id, place)
-        join pgwf.name as nm on nm.job_id = w.job_id and nm.job_id = any (p_wait_ids)
-        group by w.ord, nm.n
+        select w.ord, w.n, min(w.place) as place
+        from unnest(p_wait_ords, p_wait_for) with ordinality as w(ord, n, place)
+        group by w.ord, w.n
       ) as q
       group by q.ord
     )
@@ -284,7 +295,7 @@ begin
   select
     p_now,
     'reschedule_job',
-    j.n,
+    i.n,
     l.lease_no,
     p_worker_id,
     jsonb_build_object(
@@ -293,20 +304,19 @@ begin
       'singleton_key', i.singleton_key,
       'available_at', i.available_at),
     jsonb_build_object(
-      'previous', pgwf._job_facts(j),
+      'previous', pgwf._job_facts(j.row),
       'next_need', i.need,
-      'singleton_key', case when i.singleton_key is null then j.singleton_key else nullif(i.singleton_key, '') end,
+      'singleton_key', case when i.singleton_key is null then (j.row).singleton_key else nullif(i.singleton_key, '') end,
       'available_at', coalesce(i.available_at, p_now))
   from unnest(p_items, p_status, p_needs, p_singleton_keys, p_available_at)
     with ordinality as i(n, status, need, singleton_key, available_at, ord)
-  join pgwf.job as j on j.n = i.n and j.n = any (p_items)
-  left join pgwf.lease as l on l.n = i.n and l.n = any (p_items)
-  left join (
+  full join (
     select w.ord, jsonb_agg(w.job_id) as job_ids
     from unnest(p_wait_ords, p_wait_ids) as w(ord, job_id)
     group by w.ord
   ) as w on w.ord = i.ord
-  where i.status = 'ok';
+  cross join lateral (select q as row from pgwf.job as q where q.n = i.n and i.status = 'ok' offset 0) as j
+  left join lateral (select q.lease_no from pgwf.lease as q where q.n = i.n offset 0) as l on true;
 end
 $$;
 

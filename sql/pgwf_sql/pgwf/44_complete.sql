@@ -40,7 +40,7 @@ begin
       j.*, d.lease_id, d.lease_no, coalesce(d.worker_id, p_worker_id) as worker_id, d.singleton_key as key,
       case when d.capped then d.need end as capped
     from jobs as j
-    left join dropped as d on d.n = j.n
+    full join dropped as d on d.n = j.n  -- There is no lease without a job.
   ), traced as (
     insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id)
     select
@@ -143,7 +143,7 @@ begin
     perform pgwf._end(v_ok, null, 'completed', p_worker_id, p_now, false);
   end if;
   return array(
-    select case when i.status = 'ok' and i.n <> all (v_ok) then 'busy' else i.status end
+    select case when i.status = 'ok' and i.n not in (select o.n from unnest(v_ok) as o(n)) then 'busy' else i.status end
     from unnest(v_items, v_status) with ordinality as i(n, status, ord)
     order by i.ord);
 end

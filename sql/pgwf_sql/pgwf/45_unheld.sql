@@ -85,6 +85,7 @@ declare
   v_now timestamptz := pgwf._now();
   v_wait_for text[] := coalesce(array_remove(p_wait_for, null), '{}');
   v_ords int[] := array_fill(1, array[cardinality(v_wait_for)]);
+  v_children bigint[] := pgwf._numbers(v_wait_for);
   v_flaw text := pgwf._place_flaw(p_next_need, 3, p_singleton_key);
   v_status text;
   v_job pgwf.job;
@@ -99,7 +100,7 @@ begin
   if v_n is null then
     perform pgwf._refuse_unheld(null, v_n, p_job_id, v_now, 'reschedule');
   end if;
-  v_status := (pgwf._depend(array[v_n], array['ok'], v_ords, v_wait_for, false))[1];
+  v_status := (pgwf._depend(array[v_n], array['ok'], v_ords, v_children, false))[1];
   select j.* into v_job from pgwf.job as j where j.n = v_n;
   perform pgwf._refuse_unheld(v_job, v_n, p_job_id, v_now, 'reschedule');
   if v_status = any ('{unknown,cycle}') then
@@ -111,7 +112,7 @@ begin
     array[v_n], array['ok'], array[p_next_need], array[p_singleton_key], array[p_available_at], v_ords, v_wait_for,
     p_worker_id, v_now);
   perform pgwf._rewrite(
-    array[v_n], array['ok'], array[p_next_need], array[p_singleton_key], array[p_available_at], v_ords, v_wait_for,
+    array[v_n], array['ok'], array[p_next_need], array[p_singleton_key], array[p_available_at], v_ords, v_children,
     v_now);
   perform pgwf._place(array[v_n], v_now);
   return query
@@ -180,8 +181,8 @@ begin
     i.job_id,
     case
       when i.n is null then 'unknown'
-      when i.n = any (v_woken) then 'woken'
-      when i.n = any (v_there) then 'unchanged'
+      when i.n in (select w.n from unnest(v_woken) as w(n)) then 'woken'
+      when i.n in (select t.n from unnest(v_there) as t(n)) then 'unchanged'
       else 'finished'
     end
   from unnest(p_job_ids, v_items) with ordinality as i(job_id, n, ord)

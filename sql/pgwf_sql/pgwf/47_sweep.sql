@@ -70,18 +70,15 @@ begin
       streak = j.streak + 1,
       lapses = j.lapses + 1,
       shelved = j.streak + 1 > s.crash_concern_threshold
-    from ended as e
-    cross join pgwf.setting as s
-    where j.n = e.n
-      and j.n = any (v_ended)
-      and e.counted
+    from pgwf.setting as s
+    where j.n = any (array(select e.n from ended as e where e.counted))
     returning j.n, j.streak, j.lapses, j.shelved
   ), traced as (
     insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id, input_data, output_data)
     select
       p_now,
       'lease_lapsed',
-      j.n,
+      e.n,
       e.lease_no,
       p_worker_id,
       jsonb_build_object('leased_by', e.worker_id, 'lease_expires_at', e.until),
@@ -90,9 +87,9 @@ begin
         'consecutive_expirations', coalesce(c.streak, j.streak),
         'crash_concern', coalesce(c.shelved, j.shelved))
     from ended as e
-    join pgwf.job as j on j.n = e.n and j.n = any (v_ended)
-    left join counted as c on c.n = e.n
-    where pgwf._tracing()
+    cross join lateral (select q.lapses, q.streak, q.shelved from pgwf.job as q where q.n = e.n offset 0) as j
+    full join counted as c on c.n = e.n
+    where (select pgwf._tracing())
   )
   select
     array_agg(e.n),
@@ -108,13 +105,24 @@ begin
 end
 $$;
 
--- Reads the lease table whole. It is small, unless somebody holds a snapshot and dead rows stay: then a scan of its
--- pages is made about one tenth of the time at most.
+-- Up to p_limit jobs whose leases are past their time. Reads the lease table whole: it is small, unless somebody holds a
+-- snapshot and dead rows stay.
+create or replace function pgwf._past_leases(p_limit int, p_now timestamptz)
+returns bigint[]
+language plpgsql
+volatile
+set enable_seqscan = on
+as $$
+begin
+  return array(select l.n from pgwf.lease as l where l.until <= p_now limit p_limit);
+end
+$$;
+
+-- Ends leases that are past their time. A large lease table is looked through about one tenth of the time at most.
 create or replace function pgwf._sweep_leases(p_worker_id text, p_limit int, p_now timestamptz)
 returns int
 language plpgsql
 volatile
-set enable_seqscan = on
 as $$
 declare
   PAGES_SMALL constant int := 500;
@@ -128,8 +136,8 @@ begin
     -- A page takes about 10 us to scan.
     perform setval('pgwf.sweep_leases_after', pgwf._ms(p_now) + greatest(250, v_pages / 10));
   end if;
-  select array_agg(q.n) into v_n from (select l.n from pgwf.lease as l where l.until <= p_now limit p_limit) as q;
-  if v_n is null then
+  v_n := pgwf._past_leases(p_limit, p_now);
+  if cardinality(v_n) = 0 then
     return 0;
   end if;
   return cardinality(pgwf._lapse(v_n, p_worker_id, p_now));
@@ -253,7 +261,7 @@ begin
   into v_n
   from pgwf.job as j
   where j.n = any (p_n)
-    and (j.singleton_key is null or j.singleton_key = any (v_keys));
+    and (j.singleton_key is null or j.singleton_key in (select k.key from unnest(v_keys) as k(key)));
   with dropped as (
     delete from pgwf.ready as r
     where r.ctid = any (array(
@@ -288,9 +296,9 @@ begin
         select from pgwf.ready as r
         where r.need = j.need and r.priority = j.priority and r.pos = j.n and r.n = j.n
         offset 0)
-      and not exists (select from pgwf.ready as r where r.n = j.n and r.pos <> r.n and r.n = any (v_n))
+      and not exists (select from pgwf.ready as r where r.n = j.n and r.pos <> r.n offset 0)
       and not exists (select from pgwf.timer as t where t.due = j.available_at and t.n = j.n offset 0)
-      and not exists (select from pgwf.lease as l where l.n = j.n and l.n = any (v_n)));
+      and not exists (select from pgwf.lease as l where l.n = j.n offset 0));
 end
 $$;
 

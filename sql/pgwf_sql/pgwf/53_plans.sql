@@ -5,6 +5,10 @@
 -- expensive, which would make every statement worth compiling. For the same reason statements reach a table by `n =
 -- any (array)` even where a join condition says as much: a hash join planned on an empty table would later read a
 -- million rows to find ten.
+--
+-- Lists of any length: no array is searched once for each of many rows. A list is looked up in a table row by row
+-- (lateral, with offset 0, which keeps it from becoming another join) or as a whole (`n = any (array)` alone); two lists
+-- meet by hash: `in (select …)` outside of a where, `not in`, or a full join, none of which can be a nested loop.
 do $$
 declare
   -- Entry points, and helpers that other schemas call by themselves.
@@ -14,6 +18,8 @@ declare
     'cancel_job', 'archive_cancelled_jobs', 'clear_crash_concern', 'wake_jobs', 'set_priority', 'sweep', 'next_wakeup',
     'limit_key', '_lock_jobs', '_place', '_catch', '_release_waiters', '_free_keys', '_claim', '_submit', '_end',
     '_requeue', '_wake_jobs', '_wake'];
+  -- Update jobs by a list. A nested loop would go through the list once for each job; these call nothing that needs one.
+  HASHED constant text[] := array['_count_down', '_put_off', '_rewrite'];
   v_function regprocedure;
 begin
   for v_function in
@@ -28,6 +34,15 @@ begin
     execute format('alter function %s set enable_bitmapscan = off', v_function);
     execute format('alter function %s set plan_cache_mode = force_generic_plan', v_function);
     execute format('alter function %s set jit = off', v_function);
+  end loop;
+  for v_function in
+    select p.oid::regprocedure
+    from pg_proc as p
+    where p.pronamespace = 'pgwf'::regnamespace
+      and p.proname = any (HASHED)
+      and age(p.xmin) <= 0
+  loop
+    execute format('alter function %s set enable_nestloop = off', v_function);
   end loop;
 end
 $$;
