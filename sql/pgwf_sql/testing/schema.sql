@@ -89,6 +89,12 @@ begin
 end
 $$;
 
+-- Effect: does what is due, as workers do; how much.  Locks: those of the sweeps.
+create or replace function pgwf_testing.sweep(p_worker_id text) returns int
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$ select pgwf.sweep(p_worker_id) + pgwf_sdk.end_overdue(p_worker_id) + pgwf_sdk.escalate_tasks(p_worker_id) $$;
+
 -- Effect: does what is due; when nothing is, nor is a job ready that needs one of p_needs, moves the clock to the next
 -- instant at which something is due, but not past p_until (null: not at all), and does that. Returns whether there may
 -- be work.  Locks: those of the sweep.
@@ -100,13 +106,13 @@ declare
   v_now timestamptz := pgwf_testing.now_at();
   v_next timestamptz;
 begin
-  if pgwf.sweep(p_worker_id) + pgwf_sdk.escalate_tasks(p_worker_id) > 0 or exists (select from pgwf.ready as r where r.need = any (p_needs)) then
+  if pgwf_testing.sweep(p_worker_id) > 0 or exists (select from pgwf.ready as r where r.need = any (p_needs)) then
     return true;
   end if;
   v_next := least(
     (select min(t.due) from pgwf.timer as t where t.due > v_now),
     (select min(l.until) from pgwf.lease as l where l.until > v_now),
-    (select min(a.escalates_at) from pgwf_sdk.task as a where a.state = 'open' and a.escalates_at > v_now),
+    (select greatest(o.due, v_now) from pgwf_sdk.next_overdue() as o(due) where o.due is not null),
     (select min(k.next_token_at) from pgwf.key_setting as k where k.next_token_at > v_now));
   if p_until is null or p_until <= v_now then
     return false;
@@ -118,7 +124,7 @@ begin
     return false;
   end if;
   perform pgwf_testing.set_clock(v_next);
-  perform pgwf.sweep(p_worker_id), pgwf_sdk.escalate_tasks(p_worker_id);
+  perform pgwf_testing.sweep(p_worker_id);
   return true;
 end
 $$;

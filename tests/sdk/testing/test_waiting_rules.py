@@ -19,6 +19,7 @@ from pgwf_sdk import (
     RunCancelledError,
     RunFailedError,
     RunFinishedError,
+    RunTerminatedError,
     WaitTimeoutError,
     ops,
     step,
@@ -429,3 +430,24 @@ def test_why_says_how_long_a_cancelled_run_may_clean_up(env: Environment) -> Non
     why = ops.why_not_running(env.client, run.run_id)
 
     assert " ago: enough. It may clean up for another 2h 0m; then it is terminated." in why
+
+
+def test_a_cleanup_that_takes_longer_than_it_may_is_terminated_at_its_instant(env: Environment) -> None:
+    @workflow
+    def tidying(ctx: Context, duration: timedelta) -> None:
+        try:
+            ctx.wait_signal("never", str)
+        finally:
+            ctx.sleep(duration)
+
+    quick, slow = env.start(tidying(HOUR)), env.start(tidying(3 * HOUR))
+    asked_at = env.now()
+    for run in (quick, slow):
+        run.cancel(grace=2 * HOUR)
+
+    with pytest.raises(RunCancelledError):
+        env.result(quick)
+    with pytest.raises(RunTerminatedError, match="its cleanup was not done by"):
+        env.result(slow)
+
+    assert slow.details().finished_at == asked_at + 2 * HOUR
