@@ -153,7 +153,7 @@ def test_lowering_the_threshold_shelves_ready_jobs_and_spares_leased_ones(pgwf: 
 
 @pytest.mark.parametrize("threshold", [0, -3, None])
 def test_set_crash_concern_threshold_refuses_what_is_not_positive(pgwf: Leasing, threshold: int | None) -> None:
-    with refused("WF001", "threshold must be positive"):
+    with refused("WF001", f"threshold must be positive, not {'NULL' if threshold is None else threshold}"):
         pgwf.call("set_crash_concern_threshold", threshold=threshold)
 
 

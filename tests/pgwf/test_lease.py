@@ -101,10 +101,10 @@ def test_a_job_that_was_given_back_queues_behind_those_that_came_meanwhile(pgwf:
         ({"worker_caps": None}, "worker_caps cannot be empty"),
         ({"worker_caps": []}, "worker_caps cannot be empty"),
         ({"worker_caps": [None]}, "worker_caps cannot be empty"),
-        ({"lease_seconds": 0}, "lease_seconds must be positive"),
-        ({"lease_seconds": None}, "lease_seconds must be positive"),
-        ({"limit_jobs": 0}, "limit_jobs must be positive"),
-        ({"limit_jobs": None}, "limit_jobs must be positive"),
+        ({"lease_seconds": 0}, "lease_seconds must be positive, not 0"),
+        ({"lease_seconds": None}, "lease_seconds must be positive, not NULL"),
+        ({"limit_jobs": 0}, "limit_jobs must be positive, not 0"),
+        ({"limit_jobs": None}, "limit_jobs must be positive, not NULL"),
     ],
 )
 def test_get_work_refuses_arguments_out_of_range(pgwf: Leasing, arguments: dict[str, Any], message: str) -> None:
@@ -220,7 +220,8 @@ def test_extend_lease_refuses_a_time_that_is_not_positive(pgwf: Leasing, seconds
     pgwf.submit("a")
     lease = pgwf.take()
 
-    with refused("WF001", "additional_seconds must be positive"):
+    found = "NULL" if seconds is None else seconds
+    with refused("WF001", f"additional_seconds must be positive and at most 1e10, not {found}"):
         pgwf.value("extend_lease", **held(lease), additional_seconds=seconds)
 
 

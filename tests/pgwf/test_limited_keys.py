@@ -322,8 +322,8 @@ def test_a_rate_may_be_as_low_or_as_high_as_one_likes(pgwf: Leasing, limits: dic
         ({"rate": 5, "burst": 0.5}, "burst must be a number of 1 or more, not 0.5"),
         ({"rate": 5, "burst": float("nan")}, "burst must be a number of 1 or more, not NaN"),
         ({"burst": 3}, "burst 3 is given without a rate"),
-        ({"key": ""}, "key must have 1 to 512 bytes"),
-        ({"key": "é" * 257}, "key must have 1 to 512 bytes"),
+        ({"key": ""}, "key must have 1 to 512 bytes, not 0"),
+        ({"key": "é" * 257}, "key must have 1 to 512 bytes, not 514"),
     ],
 )
 def test_limits_and_keys_out_of_range_are_refused(pgwf: Leasing, limits: dict[str, Any], message: str) -> None:

@@ -163,9 +163,16 @@ def test_a_partition_is_not_made_while_a_row_is_on_its_way_to_the_default_one(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sqlstate"),
-    [({"keep": None}, "23502"), ({"keep": -DAY}, "WF001"), ({"keep": DAY, "limit": 0}, "WF001")],
+    ("arguments", "sqlstate", "message"),
+    [
+        ({"keep": None}, "23502", "keep cannot be null"),
+        ({"keep": -DAY}, "WF001", "keep must be 0 to 1000 years, not -1 days"),
+        ({"keep": DAY, "limit": 0}, "WF001", "limit must be positive, not 0"),
+        ({"keep": DAY, "limit": None}, "WF001", "limit must be positive, not NULL"),
+    ],
 )
-def test_retain_refuses_arguments_out_of_range(pgwf: Leasing, arguments: dict[str, Any], sqlstate: str) -> None:
-    with refused(sqlstate):
+def test_retain_refuses_arguments_out_of_range(
+    pgwf: Leasing, arguments: dict[str, Any], sqlstate: str, message: str
+) -> None:
+    with refused(sqlstate, message):
         pgwf.call("retain", **arguments)

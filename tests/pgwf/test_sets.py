@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -231,7 +232,8 @@ def test_arrays_of_unequal_length_are_refused(pgwf: Leasing, function: str, argu
 
 @pytest.mark.parametrize("wait_for", ["a", 1, {}, [["a"], "b"], [1, None]])
 def test_wait_for_that_is_not_an_array_of_arrays_is_refused(pgwf: Leasing, wait_for: Any) -> None:
-    with refused("WF001", "wait_for must be an array that holds, for each job, an array of job ids or null"):
+    expected = "wait_for must be an array that holds, for each job, an array of job ids or null"
+    with refused("WF001", f"{expected}, not {json.dumps(wait_for)}"):
         pgwf.call("submit_jobs", worker_id="w", job_ids=["a", "b"], next_needs=["x", "y"], wait_for=Jsonb(wait_for))
 
 

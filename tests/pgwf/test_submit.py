@@ -156,14 +156,14 @@ def test_submit_job_refuses_null(pgwf: Leasing, argument: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"job_id": ""}, "1 to 512 bytes"),
-        ({"job_id": "x" * 513}, "1 to 512 bytes"),
-        ({"job_id": "ä" * 257}, "1 to 512 bytes"),
-        ({"job_id": "a\nb"}, "control characters"),
-        ({"next_need": "x" * 513}, "next_need must have at most 512 bytes"),
-        ({"singleton_key": "x" * 513}, "singleton_key must have at most 512 bytes"),
-        ({"priority": 0}, "priority must be 1 (most urgent) to 4"),
-        ({"priority": 99999}, "priority must be 1 (most urgent) to 4"),
+        ({"job_id": ""}, "job_id must have 1 to 512 bytes, not 0"),
+        ({"job_id": "x" * 513}, "job_id must have 1 to 512 bytes, not 513"),
+        ({"job_id": "ä" * 257}, "job_id must have 1 to 512 bytes, not 514"),
+        ({"job_id": "a\nb"}, "job_id must not contain control characters, as after 'a'"),
+        ({"next_need": "x" * 513}, "next_need must have at most 512 bytes, not 513"),
+        ({"singleton_key": "x" * 513}, "singleton_key must have at most 512 bytes, not 513"),
+        ({"priority": 0}, "priority must be 1 (most urgent) to 4, not 0"),
+        ({"priority": 99999}, "priority must be 1 (most urgent) to 4, not 99999"),
     ],
 )
 def test_submit_job_refuses_arguments_out_of_range(pgwf: Leasing, arguments: dict[str, object], message: str) -> None:

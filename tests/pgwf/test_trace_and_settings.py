@@ -220,14 +220,19 @@ def test_a_worker_without_heartbeat_is_forgotten_after_the_grace(pgwf: Leasing, 
     ("function", "parameter"), [("priority_aging", "aging"), ("expired_grace", "grace"), ("worker_grace", "grace")]
 )
 @pytest.mark.parametrize(
-    ("span", "sqlstate"), [(None, "23502"), (timedelta(seconds=-1), "WF001"), (timedelta(days=365_251), "WF001")]
+    ("span", "sqlstate", "message"),
+    [
+        (None, "23502", "cannot be null"),
+        (timedelta(days=-1), "WF001", "must be between 0 and a thousand years, not -1 days"),
+        (timedelta(days=365_251), "WF001", "must be between 0 and a thousand years, not 365251 days"),
+    ],
 )
 def test_a_span_of_time_that_is_missing_negative_or_absurd_is_refused(
-    pgwf: Leasing, function: str, parameter: str, span: timedelta | None, sqlstate: str
+    pgwf: Leasing, function: str, parameter: str, span: timedelta | None, sqlstate: str, message: str
 ) -> None:
     before = pgwf.value(function)
 
-    with refused(sqlstate, f"{parameter} "):
+    with refused(sqlstate, f"{parameter} {message}"):
         pgwf.call(f"set_{function}", **{parameter: span})
 
     assert pgwf.value(function) == before

@@ -238,6 +238,10 @@ def test_next_wakeup_is_the_next_token_of_a_limited_need(pgwf: Leasing, clock: C
 
 
 def test_sleep_on_needs_a_listener_and_read_committed(pgwf: Leasing) -> None:
+    with refused("WF001", "listener must have at most 512 bytes, not 514"):
+        pgwf.value("sleep_on", listener="é" * 257, channels=["need.python"])
+    with refused("WF001", "a channel or need must have at most 1024 bytes, not 1025"):
+        pgwf.value("sleep_on", listener="w", channels=["need.python", "x" * 1025])
     with refused("23502", "listener cannot be null"):
         pgwf.call("sleep_on", listener=None, channels=["need.python"])
     with refused("WF020"), pgwf.conn.transaction():

@@ -320,7 +320,7 @@ def test_several_runs_are_steered_at_once_and_each_failure_is_told(
 
     assert said.code == 4
     assert "run order-0: paused" in said.err
-    assert "\nno run 'order-9'; " in said.err
+    assert "\npgwf: no run 'order-9'; " in said.err
     assert [run.status for run in ops.list_runs(db).runs] == ["ready", "paused", "paused"]
     assert "pgwf resume order-0" in pgwf("why", "order-0").out
     monkeypatch.setattr(sys, "stdin", io.StringIO("order-0\norder-1\n"))

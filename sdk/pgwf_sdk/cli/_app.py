@@ -87,8 +87,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        return _show(error)
     except CliError as error:
         return _report(error)
     except (click.Abort, KeyboardInterrupt):
@@ -103,6 +102,14 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
             raise
         return _report(known)
     return code if isinstance(code, int) else int(ExitCode.OK)
+
+
+def _show(error: click.ClickException) -> int:
+    """As click does, but that it is pgwf who speaks."""
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        talk(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n")
+    talk(f"pgwf: {error.format_message()}")
+    return error.exit_code
 
 
 def _report(error: CliError) -> int:

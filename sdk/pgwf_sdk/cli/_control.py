@@ -121,7 +121,7 @@ def for_each(run_ids: Sequence[str], act: Callable[[str, str | None], str], reas
             run = ops.get_run(session().client, run_id)
             talk(f"run {run.run_id}: {act(run.run_id, reason)}")
         except PgwfError as error:
-            talk(str(error))
+            talk(f"pgwf: {error}")
             first_failure = first_failure or code_of(error)
     return int(first_failure)
 

@@ -49,10 +49,14 @@ _CODE_OF_ERROR = MappingProxyType(
 )
 
 
+_CODE_OF_SQLSTATE = MappingProxyType({"WF001": ExitCode.INVALID_INPUT})
+"""What schema pgwf refuses of what was typed."""
+
+
 def as_cli_error(error: Exception) -> CliError | None:
     """The message and exit code for an error that a user, another client or the database caused; None for others."""
     if _is_database_error(error):
-        return CliError(_database_message(error))
+        return CliError(_database_message(error), _CODE_OF_SQLSTATE.get(_sqlstate(error), ExitCode.ERROR))
     code = _known_code(error)
     return None if code is None else CliError(str(error), code)
 
@@ -74,14 +78,21 @@ def _is_database_error(error: Exception) -> bool:
     return any(ancestor.__module__.startswith("psycopg") for ancestor in type(error).__mro__)
 
 
+def _sqlstate(error: Exception) -> str:
+    """Empty for an error that no server sent."""
+    return getattr(error, "sqlstate", None) or ""
+
+
 def _database_message(error: Exception) -> str:
     """What went wrong between us and the database, without a connection string: it may hold a password."""
-    sqlstate = getattr(error, "sqlstate", None)
+    sqlstate = _sqlstate(error)
     first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     if sqlstate in {"42P01", "3F000", "42883"}:
         return f"database: {first_line}; the schema may be missing or older than this pgwf: run `pgwf migrate`"
     if sqlstate == "42501":
         return f"database: {first_line}; the role lacks a right: see docs/security.md, or use another --dsn"
-    if sqlstate is None:
+    if sqlstate in _CODE_OF_SQLSTATE:
+        return first_line
+    if not sqlstate:
         return f"no connection to the database: {first_line}; check --dsn, PGWF_DSN or DATABASE_URL"
     return f"database: {first_line} (SQLSTATE {sqlstate})"

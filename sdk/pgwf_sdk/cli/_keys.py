@@ -5,7 +5,7 @@ from types import MappingProxyType
 import click
 
 from pgwf_sdk import ops
-from pgwf_sdk.cli._limits import limit_options, limit_words, set_limits
+from pgwf_sdk.cli._limits import filled, limit_options, limit_words, set_limits
 from pgwf_sdk.cli._output import write_rows
 from pgwf_sdk.cli._session import output_options, session
 
@@ -35,7 +35,7 @@ def keys(context: click.Context) -> None:
 
 
 @keys.command("limit")
-@click.argument("key")
+@click.argument("key", type=filled)
 @limit_options(active_min=1)
 def limit(key: str, max_active: int | None, rate: float | None, burst: float | None, is_lifted: bool) -> None:
     """Bound how many runs with KEY all workers together work on, instead of one at a time."""

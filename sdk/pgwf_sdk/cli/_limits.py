@@ -12,6 +12,13 @@ from pgwf_sdk.cli._session import dsn_option
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def filled(text: str) -> str:
+    """The type of an argument that names a need or a key."""
+    if not text:
+        raise click.BadParameter("found '', expected a name of 1 to 512 bytes")
+    return text
+
+
 def limit_options(*, active_min: int) -> Callable[[F], F]:
     """Adds --active, --rate, --burst, --none and --dsn."""
     options = (

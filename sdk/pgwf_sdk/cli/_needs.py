@@ -6,7 +6,7 @@ from types import MappingProxyType
 import click
 
 from pgwf_sdk import ops
-from pgwf_sdk.cli._limits import limit_options, limit_words, set_limits
+from pgwf_sdk.cli._limits import filled, limit_options, limit_words, set_limits
 from pgwf_sdk.cli._output import talk, write_rows
 from pgwf_sdk.cli._session import dsn_option, output_options, session
 from pgwf_sdk.cli._text import when
@@ -40,7 +40,7 @@ def needs(context: click.Context) -> None:
 
 
 @needs.command("limit")
-@click.argument("need")
+@click.argument("need", type=filled)
 @limit_options(active_min=0)
 def limit(need: str, max_active: int | None, rate: float | None, burst: float | None, is_lifted: bool) -> None:
     """Bound how much of NEED all workers together do, instead of the bounds it had."""
@@ -67,7 +67,7 @@ def _each(act: Callable[[str], None], said: str) -> Callable[[tuple[str, ...]], 
 
 
 def _need_command(name: str, doc: str, act: Callable[[str], None], said: str) -> None:
-    command = click.argument("needs", metavar="NEED...", nargs=-1, required=True)(_each(act, said))
+    command = click.argument("needs", metavar="NEED...", type=filled, nargs=-1, required=True)(_each(act, said))
     needs.command(name, help=doc)(dsn_option(command))
 
 

@@ -20,6 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 FORMS = ("table", "json", "ids")
 KEYS_VARIABLE = "PGWF_KEYS"
 DSN_VARIABLES = ("PGWF_DSN", "DATABASE_URL")
+LISTEN_VARIABLE = "PGWF_LISTEN_DSN"
 
 
 class Session:
@@ -33,15 +34,15 @@ class Session:
     @property
     def dsn(self) -> str:
         """The connection string: --dsn, then PGWF_DSN, then DATABASE_URL."""
-        candidates = [self.dsn_option, *(os.environ.get(variable) for variable in DSN_VARIABLES)]
-        found = next((candidate for candidate in candidates if candidate), None)
+        candidates = {"--dsn": self.dsn_option, **{name: os.environ.get(name) for name in DSN_VARIABLES}}
+        source, found = next(((name, text) for name, text in candidates.items() if text), ("", None))
         if found is None:
             raise CliError(
                 "no database given: found neither --dsn nor PGWF_DSN nor DATABASE_URL; expected something like "
                 "postgresql://user@host/name. For one of your own on this machine run `pgwf dev`",
                 ExitCode.USAGE,
             )
-        return found
+        return _checked_dsn(found, source)
 
     @property
     def client(self) -> "Client":
@@ -49,12 +50,12 @@ class Session:
         if self._client is None:
             from pgwf_sdk._client import Client
 
-            listen_dsn = os.environ.get("PGWF_LISTEN_DSN")
+            listen_dsn = os.environ.get(LISTEN_VARIABLE)
             self._client = Client(
                 self.dsn,
                 name=f"{self.user} (pgwf)",
                 connections_max=1,
-                listen_dsn=listen_dsn or None,
+                listen_dsn=_checked_dsn(listen_dsn, LISTEN_VARIABLE) if listen_dsn else None,
                 sealing=self.sealing,
             )
             click.get_current_context().call_on_close(self._client.close)
@@ -85,6 +86,16 @@ class Session:
         except (UnicodeEncodeError, LookupError):
             return True
         return False
+
+
+def _checked_dsn(text: str, source: str) -> str:
+    from pgwf_sdk._client._options import check_dsn
+
+    try:
+        check_dsn(text, used=source)
+    except ValueError as error:
+        raise CliError(str(error), ExitCode.USAGE) from None
+    return text
 
 
 def _sealing(keys: str | None) -> "Sealing | None":

@@ -163,7 +163,7 @@ def drain(worker_ids: tuple[str, ...], wait: bool, timeout: timedelta | None) ->
             asked.append(worker_id)
             talk(f"worker {worker_id}: asked to drain")
         else:
-            talk(f"no worker {worker_id!r} has been heard of; `pgwf worker list` shows those that are there")
+            talk(f"pgwf: no worker {worker_id!r} has been heard of; `pgwf worker list` shows those that are there")
             first_failure = ExitCode.NOT_FOUND
     if wait or timeout is not None:
         first_failure = first_failure or _wait_until_gone(asked, timeout)
@@ -175,7 +175,7 @@ def _wait_until_gone(worker_ids: Sequence[str], timeout: timedelta | None) -> Ex
     end = math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
     while left := {row.worker_id for row in ops.list_workers(session().client) if row.is_live}.intersection(worker_ids):
         if time.monotonic() > end:
-            talk(f"still there: {', '.join(sorted(left))}")
+            talk(f"pgwf: still there: {', '.join(sorted(left))}")
             return ExitCode.TIMED_OUT
         time.sleep(_LOOK_SECONDS)
     talk("stopped")

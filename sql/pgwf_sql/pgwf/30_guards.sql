@@ -38,6 +38,17 @@ begin
 end
 $$;
 
+-- Refuses a number that must be positive and is not.
+create or replace function pgwf._refuse_nonpositive(p_name text, p_found double precision)
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  perform pgwf._refuse('WF001', format('%s must be positive, not %s', p_name, coalesce(p_found::text, 'NULL')));
+end
+$$;
+
 -- Refuses calls without a worker_id, whether or not a trace row would need it.
 create or replace function pgwf._require_worker(p_worker_id text)
 returns void
@@ -90,9 +101,10 @@ immutable
 as $$
   select case
     when p_need is null then 'next_need cannot be null'
-    when octet_length(p_need) > 512 then 'next_need must have at most 512 bytes'
-    when octet_length(p_singleton_key) > 512 then 'singleton_key must have at most 512 bytes'
-    when p_priority not between 1 and 4 then 'priority must be 1 (most urgent) to 4'
+    when octet_length(p_need) > 512 then 'next_need must have at most 512 bytes, not ' || octet_length(p_need)::text
+    when octet_length(p_singleton_key) > 512
+      then 'singleton_key must have at most 512 bytes, not ' || octet_length(p_singleton_key)::text
+    when p_priority not between 1 and 4 then 'priority must be 1 (most urgent) to 4, not ' || p_priority::text
   end
 $$;
 
@@ -104,8 +116,10 @@ immutable
 as $$
   select case
     when p_job_id is null then 'job_id cannot be null'
-    when octet_length(p_job_id) not between 1 and 512 then 'job_id must have 1 to 512 bytes'
-    when p_job_id ~ '[\x01-\x1f\x7f]' then 'job_id must not contain control characters'
+    when octet_length(p_job_id) not between 1 and 512
+      then 'job_id must have 1 to 512 bytes, not ' || octet_length(p_job_id)::text
+    when p_job_id ~ '[\x01-\x1f\x7f]'
+      then 'job_id must not contain control characters, as after ' || quote_literal(substring(p_job_id from '^[^\x01-\x1f\x7f]*'))
     else pgwf._place_flaw(p_need, p_priority, p_singleton_key)
   end
 $$;
@@ -226,7 +240,7 @@ begin
   if p_span is null then
     perform pgwf._refuse('23502', format('%s cannot be null', p_name));
   elsif extract(epoch from p_span) not between 0 and 31557600000 then
-    perform pgwf._refuse('WF001', format('%s must be between 0 and a thousand years', p_name));
+    perform pgwf._refuse('WF001', format('%s must be between 0 and a thousand years, not %s', p_name, p_span));
   end if;
 end
 $$;

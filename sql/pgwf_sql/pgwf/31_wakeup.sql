@@ -183,13 +183,17 @@ returns void
 language plpgsql
 immutable
 as $$
+declare
+  v_longest int;
 begin
   if p_listener is null then
     perform pgwf._refuse('23502', 'listener cannot be null');
-  elsif octet_length(p_listener) > 512
-    or exists (select from unnest(p_names) as d(name) where octet_length(d.name) > 1024)
-  then
-    perform pgwf._refuse('WF001', 'listener must have at most 512 bytes, a channel or need at most 1024');
+  elsif octet_length(p_listener) > 512 then
+    perform pgwf._refuse('WF001', format('listener must have at most 512 bytes, not %s', octet_length(p_listener)));
+  end if;
+  select max(octet_length(d.name)) into v_longest from unnest(p_names) as d(name);
+  if v_longest > 1024 then
+    perform pgwf._refuse('WF001', format('a channel or need must have at most 1024 bytes, not %s', v_longest));
   end if;
 end
 $$;

@@ -250,7 +250,7 @@ begin
   end if;
   perform pgwf._refuse(
     'WF001',
-    'wait_for must be an array that holds, for each job, an array of job ids or null',
+    format('wait_for must be an array that holds, for each job, an array of job ids or null, not %s', left(p_wait_for::text, 80)),
     'for example [["child-1", "child-2"], null]');
 end
 $$;

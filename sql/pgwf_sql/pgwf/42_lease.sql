@@ -44,9 +44,9 @@ begin
   if p_worker_caps is null or cardinality(array_remove(p_worker_caps, null)) = 0 then
     perform pgwf._refuse('WF001', 'worker_caps cannot be empty', 'name at least one need this worker can serve');
   elsif p_lease_seconds is null or p_lease_seconds <= 0 then
-    perform pgwf._refuse('WF001', 'lease_seconds must be positive');
+    perform pgwf._refuse_nonpositive('lease_seconds', p_lease_seconds);
   elsif p_limit_jobs is null or p_limit_jobs <= 0 then
-    perform pgwf._refuse('WF001', 'limit_jobs must be positive');
+    perform pgwf._refuse_nonpositive('limit_jobs', p_limit_jobs);
   end if;
 
   select q.starts, q.made_at into v_position from pgwf.position as q where q.caps = v_caps order by q.gen desc limit 1;
@@ -106,7 +106,7 @@ begin
   perform pgwf._require_read_committed();
   perform pgwf._require_worker(p_worker_id);
   if p_lease_seconds is null or p_lease_seconds <= 0 then
-    perform pgwf._refuse('WF001', 'lease_seconds must be positive');
+    perform pgwf._refuse_nonpositive('lease_seconds', p_lease_seconds);
   end if;
   v_job := pgwf._lock_unheld(p_job_id, p_worker_id, v_now, 'lease');
   if v_job.shelved or v_job.expires_at <= v_now then
@@ -274,7 +274,8 @@ begin
   perform pgwf._require_worker(p_worker_id);
   perform pgwf._require_lease_id(p_job_id, p_lease_id);
   if p_additional_seconds is null or not (p_additional_seconds > 0 and p_additional_seconds <= 1e10) then
-    perform pgwf._refuse('WF001', 'additional_seconds must be positive');
+    perform pgwf._refuse(
+      'WF001', format('additional_seconds must be positive and at most 1e10, not %s', coalesce(p_additional_seconds::text, 'NULL')));
   end if;
   select e.status, e.until
   into v_result
@@ -315,7 +316,8 @@ begin
   perform pgwf._require_worker(p_worker_id);
   perform pgwf._require_lengths(cardinality(p_job_ids), cardinality(p_lease_ids));
   if p_additional_seconds is null or not (p_additional_seconds > 0 and p_additional_seconds <= 1e10) then
-    perform pgwf._refuse('WF001', 'additional_seconds must be positive');
+    perform pgwf._refuse(
+      'WF001', format('additional_seconds must be positive and at most 1e10, not %s', coalesce(p_additional_seconds::text, 'NULL')));
   end if;
   return query
   select e.ord, p_job_ids[e.ord], e.status, e.until

@@ -112,7 +112,7 @@ begin
   perform pgwf._require_read_committed();
   perform pgwf._require_worker(p_worker_id);
   if p_limit is null or p_limit <= 0 then
-    perform pgwf._refuse('WF001', 'limit must be positive');
+    perform pgwf._refuse_nonpositive('limit', p_limit);
   end if;
   perform pg_advisory_xact_lock(pgwf._sweep_lock());
   return pgwf._archive_cancelled(p_worker_id, p_limit, pgwf._now());

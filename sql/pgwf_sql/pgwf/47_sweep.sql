@@ -352,7 +352,7 @@ begin
   perform pgwf._require_read_committed();
   perform pgwf._require_worker(p_worker_id);
   if p_limit is null or p_limit <= 0 then
-    perform pgwf._refuse('WF001', 'limit must be positive');
+    perform pgwf._refuse_nonpositive('limit', p_limit);
   elsif not pg_try_advisory_xact_lock(pgwf._sweep_lock()) then
     return 0;
   end if;

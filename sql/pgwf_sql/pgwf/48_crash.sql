@@ -18,7 +18,7 @@ declare
 begin
   perform pgwf._require_read_committed();
   if p_threshold is null or p_threshold <= 0 then
-    perform pgwf._refuse('WF001', 'threshold must be positive');
+    perform pgwf._refuse_nonpositive('threshold', p_threshold);
   end if;
   perform pg_advisory_xact_lock(pgwf._threshold_lock());
   update pgwf.setting set crash_concern_threshold = p_threshold where crash_concern_threshold <> p_threshold;

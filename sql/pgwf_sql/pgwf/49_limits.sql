@@ -96,7 +96,7 @@ begin
   if p_key is null then
     perform pgwf._refuse('23502', 'key cannot be null');
   elsif octet_length(p_key) not between 1 and 512 then
-    perform pgwf._refuse('WF001', 'key must have 1 to 512 bytes');
+    perform pgwf._refuse('WF001', format('key must have 1 to 512 bytes, not %s', octet_length(p_key)));
   end if;
   perform pgwf._require_limits(p_max_active, 1, p_rate, p_burst);
   perform pg_advisory_xact_lock(pgwf._key_lock(p_key));

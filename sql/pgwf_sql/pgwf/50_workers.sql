@@ -26,7 +26,7 @@ begin
   if p_capabilities is null then
     perform pgwf._refuse('23502', 'capabilities cannot be null', 'a worker that offers nothing passes an empty array');
   elsif octet_length(p_worker_id) > 512 then
-    perform pgwf._refuse('WF001', 'worker_id must have at most 512 bytes');
+    perform pgwf._refuse('WF001', format('worker_id must have at most 512 bytes, not %s', octet_length(p_worker_id)));
   end if;
   insert into pgwf.worker as w (
     worker_id, capabilities, build, slots, slots_used, details, started_at, heartbeat_at)

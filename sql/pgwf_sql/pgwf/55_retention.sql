@@ -196,8 +196,10 @@ begin
   perform pgwf._require_read_committed();
   if p_keep is null then
     perform pgwf._refuse('23502', 'keep cannot be null');
-  elsif p_keep < interval '0' or p_keep > interval '1000 years' or p_limit is null or p_limit <= 0 then
-    perform pgwf._refuse('WF001', 'keep must be 0 to 1000 years and limit must be positive');
+  elsif p_keep < interval '0' or p_keep > interval '1000 years' then
+    perform pgwf._refuse('WF001', format('keep must be 0 to 1000 years, not %s', p_keep));
+  elsif p_limit is null or p_limit <= 0 then
+    perform pgwf._refuse_nonpositive('limit', p_limit);
   end if;
   v_before := pgwf._now() - p_keep;
   v_forgotten := cardinality(pgwf._forget(v_before, p_limit)) + pgwf._trim_trace(v_before, p_limit);
