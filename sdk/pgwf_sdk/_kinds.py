@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from pgwf_sdk._wording import without_addresses
+
 _INSTANT = "datetime(2031, 2, 3, tzinfo=UTC)"
 _TEXTS = ("run_id", "task_id", "name")
 """What callers mean when they pass the thing itself: a run's handle, a task, a workflow."""
@@ -75,7 +77,7 @@ def described(found: object) -> str:
     """The value and its class: `17, an int`; None alone says it all."""
     if found is None:
         return "None"
-    return f"{found!r}, {kind_of(found)}"
+    return f"{without_addresses(repr(found))}, {kind_of(found)}"
 
 
 def kind_of(found: object) -> str:

@@ -7,6 +7,7 @@ import os
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 import pgwf_sdk
@@ -57,8 +58,8 @@ def plain() -> None:
         (checkout, r"found the workflow checkout; expected a list: workflows=\[checkout\]"),
         ([charge], r"found the step charge among them; .*a worker runs any step of the workflows it is given"),
         ([checkout("17")], r"found a call of a workflow among them; .*@workflow, uncalled"),
-        ([checkout, plain], r"found <function plain .*, a function among them; .*decorated with @workflow"),
-        (plain, r"found <function plain .*, a function; expected a list of workflows"),
+        ([checkout, plain], r"found <function plain>, a function among them; .*decorated with @workflow"),
+        (plain, r"found <function plain>, a function; expected a list of workflows"),
         (None, r"found None; expected a list of workflows: workflows=\[checkout\]"),
     ],
 )
@@ -95,7 +96,8 @@ def test_a_limit_is_named_as_its_author_would(limit: timedelta, words: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("found", "words"), [(17, "17, an int"), ("a", "'a', a str"), (None, "None"), (KEY[:0], "b'', a bytes")]
+    ("found", "words"),
+    [(17, "17, an int"), ("a", "'a', a str"), (None, "None"), (plain, "<function plain>, a function")],
 )
 def test_what_was_found_is_told_with_its_class(found: object, words: str) -> None:
     assert described(found) == words
@@ -295,6 +297,8 @@ CALLS: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
     ),
     (lambda c: c.list(limit="9"), TypeError, r"client.list\(limit=…\): found '9', a str; expected a whole number"),
     (lambda c: c.list(attributes=3), TypeError, r"client.list\(attributes=…\): found 3, an int; .* by their names"),
+    (lambda c: c.start(checkout("1"), connection=NOWHERE), TypeError, r"connection=…: found an object of str"),
+    (lambda c: c.signal("a", "b", connection=c), TypeError, r"connection=…: found .*Client; expected a"),
     (lambda c: c.signal("a", 3), TypeError, r"client.signal\(…, name\): found 3, an int; .* such as 'paid'"),
     (lambda c: c.signal("a", "b", dedup_id=3), TypeError, r"client.signal\(dedup_id=…\): found 3, an int"),
     (lambda c: c.signal(3, "b"), TypeError, r"client.signal\(run_id\): found 3, an int"),
@@ -414,3 +418,33 @@ def test_nobody_waits_for_less_than_nothing(dsn: str, timeout: Any, error: type[
         with pytest.raises(error, match=message):
             asyncio.run(waited())
         assert run.status() == "ready"
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "message"),
+    [
+        (lambda db: LOOSE.ops.get_run(db, 3), TypeError, r"run_id: found 3, an int; expected a text, such as"),
+        (lambda db: LOOSE.ops.get_ending(db, None), TypeError, r"run_id: found None; expected a text"),
+        (
+            lambda db: LOOSE.ops.timeline(db, ["order-1"]),
+            TypeError,
+            r"run_id: found \['order-1'\], a list; expected a text",
+        ),
+        (lambda db: LOOSE.ops.list_runs(db, limit="9"), TypeError, r"limit: found '9', a str; expected 1 to 1000"),
+        (lambda db: LOOSE.ops.list_runs(db, limit=0), ValueError, r"limit is 0, expected 1 to 1000$"),
+        (
+            lambda db: LOOSE.ops.list_runs(db, limit=1001),
+            ValueError,
+            r"limit is 1001, expected 1 to 1000; ask for the next",
+        ),
+        (lambda _: LOOSE.ops.get_run("postgresql://ann:s3cret@h/d", "a"), TypeError, r"pgwf_sdk.ops: found a str"),
+        (lambda _: LOOSE.ops.get_run(AsyncClient("dbname=x"), "a"), TypeError, r"ops: found an AsyncClient; expected"),
+    ],
+)
+def test_a_question_that_cannot_be_is_refused_before_it_is_asked(
+    db: psycopg.Connection[Any], asked: Callable[[Any], object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message) as refused:
+        asked(db)
+
+    assert "s3cret" not in str(refused.value)

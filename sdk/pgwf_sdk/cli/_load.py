@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
+from pgwf_sdk._kinds import kind_of
 from pgwf_sdk.cli._exit import CliError, ExitCode
 
 if TYPE_CHECKING:
@@ -113,4 +114,4 @@ def _attribute(module: ModuleType, path: str) -> Any:
 
 
 def _described(value: Any) -> str:
-    return f"module {value.__name__!r}" if isinstance(value, ModuleType) else f"a {type(value).__name__}"
+    return f"module {value.__name__!r}" if isinstance(value, ModuleType) else kind_of(value)

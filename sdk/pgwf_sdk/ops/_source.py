@@ -3,12 +3,13 @@
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 import psycopg
 from msgspec import Struct
 
+from pgwf_sdk._kinds import kind_of
 from pgwf_sdk._sealing import Sealing
 from pgwf_sdk.ops._sealed import sealed_statement
 from pgwf_sql.database import Row, Statement, execute
@@ -31,11 +32,18 @@ Source: TypeAlias = Connection | LendsConnection
 
 @contextmanager
 def borrowed(source: Source) -> Generator[Connection]:
-    """A connection for a few reads: the caller's own, inside whatever transaction he has open, or a lent one."""
+    """A connection for a few reads: the caller's own, inside whatever transaction he has open, or a lent one.
+
+    TypeError: there is none to be had, as from an AsyncClient.
+    """
     if isinstance(source, psycopg.Connection):
         yield source
         return
-    with source.connection() as connection:
+    lend = getattr(source, "connection", None)
+    lent: Any = lend() if callable(lend) else None
+    if not hasattr(lent, "__enter__"):
+        raise TypeError(f"pgwf_sdk.ops: found {kind_of(source)}; expected a Client or a psycopg.Connection")
+    with cast("AbstractContextManager[Connection]", lent) as connection:
         yield connection
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pgwf_journal import Entry, Kind, Phase
+from pgwf_sdk._kinds import check_kind, check_text
 from pgwf_sdk.ops._filters import RunFilter
 from pgwf_sdk.ops._rows import (
     Activation,
@@ -33,12 +34,14 @@ WORKER_LIVE_SECONDS = 30.0
 
 
 def run_statement(run_id: str, *, is_chain: bool = False) -> Statement[RunSummary | None]:
-    """The run with exactly this id; with `is_chain` the live end of the chain it belongs to."""
+    """The run with exactly this id; with `is_chain` the live end of the chain it belongs to. TypeError: no text."""
+    check_text(run_id, used="run_id", such_as="order-17")
     return Statement("ops_run", {"run_id": run_id, "is_chain": is_chain}, read_first(RunSummary), is_repeatable=True)
 
 
 def ending_statement(run_id: str) -> Statement[Ending | None]:
-    """How far a run is, and what it returned if it is over."""
+    """How far a run is, and what it returned if it is over. TypeError: `run_id` is no text."""
+    check_text(run_id, used="run_id", such_as="order-17")
     return Statement("ops_ending", {"run_id": run_id}, read_first(Ending), is_repeatable=True)
 
 
@@ -208,6 +211,8 @@ def now_statement() -> Statement[datetime]:
 
 
 def _limit(limit: int) -> int:
+    check_kind(limit, int, used="limit", expected=f"1 to {PAGE_ROWS_MAX}")
     if not 1 <= limit <= PAGE_ROWS_MAX:
-        raise ValueError(f"limit is {limit}, expected 1 to {PAGE_ROWS_MAX}; ask for the next page instead")
+        more = "; ask for the next page instead" if limit > PAGE_ROWS_MAX else ""
+        raise ValueError(f"limit is {limit}, expected 1 to {PAGE_ROWS_MAX}{more}")
     return limit

@@ -76,7 +76,12 @@ class Database:
         self._parents_pool, self._pool = self._pool or self._parents_pool, None
 
     def run(self, statement: Statement[T], connection: Connection[Any] | None = None) -> T:
-        """Run `statement` in a transaction of its own, or inside the transaction of `connection`."""
+        """Run `statement` in a transaction of its own, or inside the transaction of `connection`.
+
+        TypeError: `connection` is none.
+        """
+        if connection is not None:
+            _check_connection(connection, Connection)
         if self._rewrite is not None:
             statement = self._rewrite(statement)
         try:
@@ -185,7 +190,12 @@ class AsyncDatabase:
         self._is_closed = False
 
     async def run(self, statement: Statement[T], connection: AsyncConnection[Any] | None = None) -> T:
-        """Run `statement` in a transaction of its own, or inside the transaction of `connection`."""
+        """Run `statement` in a transaction of its own, or inside the transaction of `connection`.
+
+        TypeError: `connection` is none.
+        """
+        if connection is not None:
+            _check_connection(connection, AsyncConnection)
         if self._rewrite is not None:
             statement = self._rewrite(statement)
         try:
@@ -268,3 +278,11 @@ class AsyncDatabase:
                 )
                 await self._pool.open()
             return self._pool
+
+
+def _check_connection(found: object, kind: type) -> None:
+    if not isinstance(found, kind):
+        raise TypeError(
+            f"connection=…: found an object of {type(found).__name__}; expected a psycopg.{kind.__name__}, in whose"
+            " transaction it is done"
+        )
