@@ -39,6 +39,8 @@ MOVES_MAX: Final = 10_000
 """The clock is moved at most so often at one go: a workflow may wait again and again for ever."""
 
 _LOOK_SECONDS: Final = 0.05  # How often a step that takes long hears of a cancel request.
+_CLAIMS_MAX: Final = 20  # So often a claim is made again that brings nothing although something is ready.
+_CLAIM_SECONDS: Final = 0.01
 _CLOSE_SECONDS_MAX: Final = 5.0
 
 
@@ -148,19 +150,23 @@ class VirtualSession(Session):
 
     async def settle(self, until: datetime | str | None, is_over: Callable[[], bool]) -> None:
         """Work until everything waits and nothing is due by `until`, or `is_over`. WorkerCut: see `revive`."""
-        may_be_ready = True
+        fruitless_count, seen_at = 0, None
         for _ in range(MOVES_MAX):
-            if may_be_ready:
-                may_be_ready = await self._unless_cut(self._claim_and_work())
+            brought = await self._unless_cut(self._claim_and_work())
+            fruitless_count = 0 if brought else fruitless_count + 1
             if self._stage.failures or (until is not None and await asyncio.to_thread(is_over)):
                 return
-            found = await self._database.run(
-                move(self._settings.worker_id, self._stage.needs if may_be_ready else [], until)
-            )
+            # Steps of a worker that was cut off may still be busy on their threads, and lock what is to be claimed.
+            claims_max = _CLAIMS_MAX if self._stage.appends.is_cut else 1
+            needs = self._stage.needs if fruitless_count < claims_max else []
+            found = await self._database.run(move(self._settings.worker_id, needs, until))
             self._clock.told(found.now_at)
             if not found.moved:
                 return
-            may_be_ready = True
+            if found.now_at != seen_at:
+                fruitless_count, seen_at = 0, found.now_at
+            elif fruitless_count:
+                await asyncio.sleep(_CLAIM_SECONDS)
         raise RunStuckError(
             f"the clock was moved {MOVES_MAX} times, to {instant_words(self._clock.now())}, and the runs still wait for"
             " it; bound the time: advance(timedelta(…))"

@@ -95,7 +95,8 @@ language sql volatile
 set search_path = pg_catalog, pg_temp
 as $$ select pgwf.sweep(p_worker_id) + pgwf_sdk.end_overdue(p_worker_id) + pgwf_sdk.escalate_tasks(p_worker_id) $$;
 
--- Effect: does what is due; when nothing is, nor is a job ready that needs one of p_needs, moves the clock to the next
+-- Effect: does what is due; when nothing is, nor is a job ready that needs one of p_needs, or about to be (its lease has
+-- lapsed, but somebody locks it; not asked for when there are no p_needs), moves the clock to the next
 -- instant at which something is due, but not past p_until (null: not at all), and does that. Returns whether there may
 -- be work.  Locks: those of the sweep.
 create or replace function pgwf_testing.move(p_worker_id text, p_needs text[], p_until timestamptz) returns boolean
@@ -106,7 +107,9 @@ declare
   v_now timestamptz := pgwf_testing.now_at();
   v_next timestamptz;
 begin
-  if pgwf_testing.sweep(p_worker_id) > 0 or exists (select from pgwf.ready as r where r.need = any (p_needs)) then
+  if pgwf_testing.sweep(p_worker_id) > 0 or exists (select from pgwf.ready as r where r.need = any (p_needs))
+    or (p_needs <> '{}' and exists (select from pgwf.lease as l where l.until <= v_now))
+  then
     return true;
   end if;
   v_next := least(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
+import psycopg
 import pytest
 
 from pgwf_sdk import AsyncContext, AwakeableClosedError, Context, MinSuccessful, RetryPolicy, step, workflow
 from pgwf_sdk.testing import CrashDifferenceError
+from pgwf_sdk.testing._crashes import Appends, Cut
+from tests.support import wait_until
 
 if TYPE_CHECKING:
     from pgwf_sdk import Call, Run
@@ -143,3 +147,32 @@ def test_what_nobody_waits_for_any_more_is_withdrawn_although_the_worker_died_be
     assert "/branch:parallel#1[0]/human:question#1 CANCELLED" in entries
     assert "/branch:parallel#1[1]/awakeable:ask#1 CANCELLED" in entries
     assert len(env.crash_everywhere(story).cuts) >= 8
+
+
+def test_a_step_whose_worker_was_killed_may_lock_its_run_a_while_longer(env: Environment) -> None:
+    is_locked = threading.Event()
+    lapsed = "select from pgwf.lease where until <= pgwf._now()"
+
+    @step
+    def lock() -> str:
+        if not is_locked.is_set():
+            with psycopg.connect(env.dsn) as own, psycopg.connect(env.dsn, autocommit=True) as watch:
+                own.execute("select from pgwf.job for update")
+                is_locked.set()
+                wait_until(lambda: watch.execute(lapsed).rowcount == 1, "its worker is taken for dead")
+                own.execute("select pg_sleep(0.05)")
+        return "locked"
+
+    @step
+    def follow() -> str:
+        assert is_locked.wait(30)
+        return "followed"
+
+    @workflow
+    def program(ctx: Context) -> tuple[str, str]:
+        return ctx.parallel(lambda branch: branch.step(lock), lambda branch: branch.step(follow))
+
+    appends = env.reset_story(env.now(), Appends(Cut(1, "before")))
+
+    assert env.run(program()) == ("locked", "followed")
+    assert appends.is_cut
