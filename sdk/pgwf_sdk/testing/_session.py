@@ -15,7 +15,7 @@ from pgwf_sdk.testing._statements import end_leases, move
 from pgwf_sdk.testing._watch import Watch, WatchedAsyncEngine, WatchedSyncEngine
 from pgwf_sdk.worker._clock import DatabaseClock
 from pgwf_sdk.worker._detector import DetectingAsyncActivation, DetectingSyncActivation
-from pgwf_sdk.worker._flusher import Flusher
+from pgwf_sdk.worker._flusher import Flusher, Sent
 from pgwf_sdk.worker._session import Session
 from pgwf_sdk.worker._tender import keepalive
 
@@ -89,6 +89,9 @@ class CountingFlusher(Flusher):
     def __init__(self, *args: Any, stage: Stage, **options: Any) -> None:
         super().__init__(*args, **options)
         self._stage = stage
+
+    def _goes_alone(self, sent: Sent) -> bool:
+        return False  # Whatever appends is counted where calls are sent.
 
     async def _send(
         self, items: Sequence[Item], needs: Sequence[str], slots: int

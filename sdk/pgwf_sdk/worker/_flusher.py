@@ -7,7 +7,7 @@ run pays one round trip a step. There is no timer in between.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -20,17 +20,17 @@ from pgwf_sdk.worker._advance import (
     ItemAnswer,
     answers,
     claim_parameters,
-    entry_parameters,
     now_of,
     parameters,
 )
 from pgwf_sdk.worker._clock import DatabaseClock
 from pgwf_sdk.worker._driver import Driver
+from pgwf_sdk.worker._lone import LoneCall
 from pgwf_sdk.worker._position import Position
 from pgwf_sdk.worker._recovery import Recovery
+from pgwf_sdk.worker._rests import REST_SECONDS_MIN, Rests
 from pgwf_sdk.worker._room import Room
 from pgwf_sql import query
-from pgwf_sql.database import PreparedCall, is_direct
 
 log = logging.getLogger("pgwf_sdk.worker")
 
@@ -42,16 +42,10 @@ PAYLOAD_BYTES_MAX: Final = 16 << 20
 
 _RECONNECT_SECONDS_MIN: Final = 0.1
 _RECONNECT_SECONDS_MAX: Final = 5.0
-_REST_SECONDS_MIN: Final = 0.05
 _BUSY_SECONDS_MAX: Final = 2.0
 _REFUSED_SECONDS: Final = 1.0
 _DOUBLINGS_MAX: Final = 10
 _RECOVERY_SECONDS: Final = 1.0
-
-_STALE = (errors.FeatureNotSupported, errors.InvalidSqlStatementName)
-"""The prepared call is not what the database has now: the schema was upgraded under it, or a pooler took its place."""
-
-_TOO_LARGE = (errors.ProgramLimitExceeded, errors.StatementTooComplex)
 
 _NOTHING: Final[Sequence[str]] = ()
 
@@ -84,19 +78,18 @@ class Flusher:
         self._recovery = recovery
         self._is_recovering = False
         self._connection: AsyncConnection[Any] | None = None
-        self._short: PreparedCall | None = None
         self._items: deque[Sent] = deque()
         self._singles: deque[Sent] = deque()
         self._asking: list[asyncio.Future[int]] = []
         self._work = asyncio.Event()
+        self._rests = Rests(self._work.set)
+        self._lone = LoneCall(self._lone_settled, self._work.set, seal)
+        self._is_at_rest = False
         self._is_hungry = True
         self._is_claiming = True
         self._is_closing = False
         self._faults_count = 0
         self._is_alone = False
-        self._rest_seconds: dict[int, float] = {}
-        """By run whose item was in a call that failed: how long it rests if it is found to be the reason."""
-        self._resting_count = 0
         self.position = Position()
         self.idle = asyncio.Event()
         """Set while the last claim brought less than there was room for: there was nothing more to do."""
@@ -105,8 +98,12 @@ class Flusher:
 
     def put(self, driver: Driver, item: Item) -> None:
         """Send `item` with the next call; the answer goes to `driver.settled`."""
-        self._items.append((driver, item))
-        self._work.set()
+        sent = driver, item
+        if self._is_at_rest and not self._work.is_set() and not self._lone.is_under_way and self._goes_alone(sent):
+            self._lone.send(sent)
+        else:
+            self._items.append(sent)
+            self._work.set()
 
     def hunger(self) -> None:
         """There is room for work, or word of it: ask with the next call."""
@@ -135,9 +132,14 @@ class Flusher:
         """Send until closed and empty. Faults of the database are waited out; nothing that was put is dropped."""
         self._work.set()
         try:
-            while not (self._is_closing and not self._items and not self._singles and not self._resting_count):
+            while not (self._is_closing and not self._items and not self._singles and self._rests.is_empty):
+                self._is_at_rest = True
                 await self._work.wait()
+                self._is_at_rest = False
                 self._work.clear()
+                if (failed := await self._lone.landed()) is not None:
+                    sent, error = failed
+                    await self._on_error([sent], error)
                 await self._flush()
                 # What the answers set going and is done at once goes with the next call: no need to be woken for it.
                 await asyncio.sleep(0)
@@ -146,6 +148,7 @@ class Flusher:
         finally:
             for future in self._asking:
                 future.cancel()
+            self._lone.stop()
             if self._connection is not None:
                 await self._connection.close()
 
@@ -161,7 +164,11 @@ class Flusher:
         leaving = [driver.occupant for driver, item in batch if item.disposition != "keep"]
         wants = self._is_claiming and (self._is_hungry or bool(asking) or bool(leaving))
         needs, slots = self._room.free(leaving) if wants else (_NOTHING, 0)
-        claims = await self._attempt(batch, needs, slots) if batch or slots or self._is_recovering else []
+        claims: list[Claim] | None = []
+        if len(batch) == 1 and not slots and self._goes_alone(batch[0]):
+            self._lone.send(batch[0])
+        elif batch or slots or self._is_recovering:
+            claims = await self._attempt(batch, needs, slots)
         if claims is None:
             self._is_hungry = self._is_hungry or wants
         elif wants:
@@ -183,27 +190,47 @@ class Flusher:
         """One call; the claimed runs are on their way when this returns. None: it failed, and is made good later."""
         try:
             settled, claims = await self._send([item for _, item in batch], needs, slots)
-        except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
-            self._on_busy(batch, error)
-        except _STALE as error:
-            await self._on_stale(batch, error)
-        except _TOO_LARGE as error:
-            await self._on_refused(batch, error)
-        except psycopg.OperationalError as error:
-            await self._on_fault(batch, error)
-        except Exception as error:  # noqa: BLE001 - refused as well: a value of which no parameter can be made
-            await self._on_refused(batch, error)
-        else:
-            for (driver, item), answer in zip(batch, settled, strict=True):
-                if answer.status == "busy":
-                    self._rest((driver, item), self._items, _BUSY_SECONDS_MAX)
-                    continue
-                self._rest_seconds.pop(item.n, None)
-                driver.settled(item, answer)
-            self._claimed(claims)
-            self._faults_count = 0
-            return claims
-        return None
+        except Exception as error:  # noqa: BLE001 - among them what is refused: a value of which no parameter can be made
+            await self._on_error(batch, error)
+            return None
+        for (driver, item), answer in zip(batch, settled, strict=True):
+            if answer.status == "busy":
+                self._rests.begin((driver, item), self._items, _BUSY_SECONDS_MAX)
+                continue
+            self._rests.clear(item)
+            driver.settled(item, answer)
+        self._claimed(claims)
+        self._faults_count = 0
+        return claims
+
+    def _goes_alone(self, sent: Sent) -> bool:
+        """Whether one item can be said by the shorter call, because it is all there is to do."""
+        if self._items or self._singles or self._is_closing or self._is_recovering or self._connection is None:
+            return False
+        _, item = sent
+        return item.is_one_entry and not self._rests.is_wary([item]) and self._lone.flies_on(self._connection)
+
+    def _lone_settled(self, sent: Sent, answer: ItemAnswer) -> None:
+        driver, item = sent
+        self._clock.told(answer.now_at)
+        self._faults_count = 0
+        driver.settled(item, answer)
+
+    async def _on_error(self, batch: Sequence[Sent], error: Exception) -> None:
+        """A call failed, and what it was to say is to be said again, or refused."""
+        match error:
+            case errors.LockNotAvailable() | errors.DeadlockDetected():
+                self._on_busy(batch, error)
+            case errors.FeatureNotSupported() | errors.InvalidSqlStatementName():
+                # The prepared call is not what the database has now: the schema was upgraded under it, or a pooler took
+                # its place.
+                await self._on_stale(batch, error)
+            case errors.ProgramLimitExceeded() | errors.StatementTooComplex():
+                await self._on_refused(batch, error)
+            case psycopg.OperationalError():
+                await self._on_fault(batch, error)
+            case _:
+                await self._on_refused(batch, error)
 
     def _next_batch(self) -> list[Sent]:
         # In turns: an item that fails again and again must not hold up what has come since.
@@ -231,8 +258,6 @@ class Flusher:
             self._asked, self.position = asked, Position()
         if self._seal is not None:
             items = [self._seal(item) for item in items]
-        if not slots and len(items) == 1 and items[0].is_one_entry and not self._is_wary(items):
-            return [await self._append(self._connection, items[0])], []
         name, values = self._call(items, needs, slots)
         async with self._connection.cursor(binary=True) as cursor:
             await cursor.execute(query(name).encode(), values)
@@ -256,26 +281,14 @@ class Flusher:
             slots=slots,
             lease=self._lease,
             position=position,
-            busy_ok=self._is_wary(items),
+            busy_ok=self._rests.is_wary(items),
         )
-
-    async def _append(self, connection: AsyncConnection[Any], item: Item) -> ItemAnswer:
-        if is_direct(connection):
-            if self._short is None or self._short.connection is not connection:
-                self._short = PreparedCall(connection, "sdk_append_entry")
-            status, now_at = await self._short.call(entry_parameters(item))
-        else:
-            async with connection.cursor(binary=True) as cursor:
-                await cursor.execute(query("sdk_append_entry").encode(), entry_parameters(item))
-                ((status, now_at),) = await cursor.fetchall()
-        self._clock.told(now_at)
-        return ItemAnswer(status, now_at, [], [])
 
     async def _on_fault(self, batch: Sequence[Sent], error: psycopg.OperationalError) -> None:
         """The connection broke, or the server is out of something. The batch is sent again as it was: if the first try
         did commit after all, the journal's head tells ("conflict")."""
         self._faults_count = min(self._faults_count + 1, _DOUBLINGS_MAX)
-        pause = min(_REST_SECONDS_MIN * 2**self._faults_count, _RECONNECT_SECONDS_MAX)
+        pause = min(REST_SECONDS_MIN * 2**self._faults_count, _RECONNECT_SECONDS_MAX)
         if self._connection is None or self._connection.broken:
             if self._faults_count > 1:
                 # One item may be what breaks it: from now on they go one by one, and not all at once.
@@ -290,10 +303,6 @@ class Flusher:
         if not batch:
             await asyncio.sleep(pause)
 
-    def _is_wary(self, items: Iterable[Item]) -> bool:
-        """One of them failed before: the call is to leave out what it would have to wait for."""
-        return bool(self._rest_seconds) and any(item.n in self._rest_seconds for item in items)
-
     async def _on_stale(self, batch: Sequence[Sent], error: psycopg.Error) -> None:
         """A new connection has nothing prepared; what it refuses at once is refused for another reason."""
         if self._faults_count:
@@ -307,11 +316,11 @@ class Flusher:
     def _on_busy(self, batch: Sequence[Sent], error: psycopg.Error) -> None:
         """Somebody's long transaction holds a row of one item: the others shall not wait for it."""
         log.debug("a call with %d items met a locked row: %s", len(batch), error)
-        if self._is_wary(item for _, item in batch):
+        if self._rests.is_wary(item for _, item in batch):
             # Not a row that can be skipped: the id of a child, say, which somebody is just taking.
             self._part(batch, _BUSY_SECONDS_MAX)
         else:
-            self._rest_seconds |= {item.n: _REST_SECONDS_MIN for _, item in batch}
+            self._rests.suspect(item for _, item in batch)
             self._items.extendleft(reversed(batch))
 
     def _part(self, batch: Sequence[Sent], rest_seconds_max: float) -> None:
@@ -319,20 +328,7 @@ class Flusher:
         if len(batch) != 1:
             self._singles.extend(batch)
             return
-        self._rest(batch[0], self._singles, rest_seconds_max)
-
-    def _rest(self, sent: Sent, then: deque[Sent], rest_seconds_max: float) -> None:
-        """Put `sent` into the queue `then` after a while, a longer one each time."""
-        _, item = sent
-        seconds = self._rest_seconds.get(item.n, _REST_SECONDS_MIN)
-        self._rest_seconds[item.n] = min(seconds * 2, rest_seconds_max)
-        self._resting_count += 1
-        asyncio.get_running_loop().call_later(seconds, self._rested, sent, then)
-
-    def _rested(self, sent: Sent, then: deque[Sent]) -> None:
-        self._resting_count -= 1
-        then.append(sent)
-        self._work.set()
+        self._rests.begin(batch[0], self._singles, rest_seconds_max)
 
     async def _on_refused(self, batch: Sequence[Sent], error: Exception) -> None:
         """The database will not take something in this call, whoever else is in it."""

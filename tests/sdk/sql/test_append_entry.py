@@ -154,6 +154,20 @@ RETURNED: dict[str, object] = {
 }
 
 
+async def answer(call: PreparedCall, parameters: dict[str, Any]) -> list[Any]:
+    """The row of one call."""
+    answered: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+
+    def then(outcome: list[Any] | psycopg.Error) -> None:
+        if isinstance(outcome, psycopg.Error):
+            answered.set_exception(outcome)
+        else:
+            answered.set_result(outcome)
+
+    call.start(parameters, then)
+    return await answered
+
+
 @pytest.mark.own_session
 def test_a_prepared_call_says_what_a_cursor_says_and_goes_on_after_an_error(dsn: str, db: Conn, hand: Hand) -> None:
     n, _, _ = start(db)
@@ -166,8 +180,8 @@ def test_a_prepared_call_says_what_a_cursor_says_and_goes_on_after_an_error(dsn:
         for seq, payload in enumerate((b"1", large, None), 1):
             entry = {**RETURNED, "n": n, "lease_id": held.lease_id, "expected_seq": seq, "payload": payload}
             with pytest.raises(psycopg.Error, match="append_entry: the entry has NULL"):
-                await append.call({**entry, "name": None})
-            status, now_at = await append.call(entry)
+                await answer(append, {**entry, "name": None})
+            status, now_at = await answer(append, entry)
             said.append((status, now_at.tzinfo is not None))
         return said
 

@@ -395,7 +395,7 @@ def test_an_item_of_which_no_statement_can_be_made_is_refused_and_the_worker_goe
             raise ValueError("no parameter can be made of this")
         return entry_parameters(item)
 
-    monkeypatch.setattr("pgwf_sdk.worker._flusher.entry_parameters", make)
+    monkeypatch.setattr("pgwf_sdk.worker._lone.entry_parameters", make)
 
     @step
     def odd() -> int:

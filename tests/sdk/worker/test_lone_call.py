@@ -1,0 +1,144 @@
+"""The short call of a run that is alone: what happens to the worker and to other runs while it is under way."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from pgwf_sdk import AsyncContext, Client, Run, step, workflow
+from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from tests.sdk.worker.conftest import StartWorker
+
+SOON = timedelta(seconds=30)
+HELD_ENTRIES = """
+create table held (name text);
+create function wait_while_held() returns trigger language plpgsql as $$
+begin
+  while exists (select from public.held h where h.name = new.name) loop
+    perform pg_sleep(0.01);
+  end loop;
+  return new;
+end
+$$;
+create trigger held before insert on pgwf_journal.entry for each row execute function wait_while_held();
+insert into held values ('slow');
+"""
+UNDER_WAY = """
+select pid from pg_stat_activity
+where datname = current_database() and wait_event = 'PgSleep' and query ~ 'append_entry'
+"""
+
+slow_calls: list[int] = []
+
+
+@step
+async def slow(x: int) -> int:
+    slow_calls.append(x)
+    return 2 * x
+
+
+@step
+async def quick(x: int) -> int:
+    return x + 1
+
+
+@workflow
+async def slowly(ctx: AsyncContext, x: int) -> int:
+    return await ctx.step(quick, await ctx.step(slow, await ctx.step(quick, x)))
+
+
+@workflow
+async def quickly(ctx: AsyncContext, x: int) -> int:
+    for _ in range(3):
+        x = await ctx.step(quick, x)
+    return x
+
+
+@pytest.fixture
+def held(client: Client, start_worker: StartWorker, db: psycopg.Connection[Any]) -> Run[int]:
+    """A run whose short call is under way until `release`."""
+    slow_calls.clear()
+    db.execute(HELD_ENTRIES)
+    start_worker(slowly, quickly)
+    run = client.start(slowly(1))
+    pid_of_the_call(db)
+    return run
+
+
+def pid_of_the_call(db: psycopg.Connection[Any]) -> int:
+    """The backend that is at the short call."""
+    found: list[tuple[int]] = wait_until(lambda: db.execute(UNDER_WAY).fetchall(), "the short call is under way")
+    return found[0][0]
+
+
+def release(db: psycopg.Connection[Any]) -> None:
+    db.execute("delete from held")
+
+
+def test_what_comes_meanwhile_goes_with_the_next_call(
+    client: Client, held: Run[int], db: psycopg.Connection[Any]
+) -> None:
+    others = [client.start(quickly(x)) for x in range(3)]
+    pid_of_the_call(db)
+
+    release(db)
+
+    assert [run.result(timeout=SOON) for run in others] == [3, 4, 5]
+    assert held.result(timeout=SOON) == 5
+
+
+def test_a_call_whose_connection_dies_is_sent_again_and_its_step_not_repeated(
+    client: Client, held: Run[int], db: psycopg.Connection[Any]
+) -> None:
+    db.execute("select pg_terminate_backend(%s)", [pid_of_the_call(db)])
+    release(db)
+
+    assert held.result(timeout=SOON) == 5
+    assert slow_calls == [2]
+    assert db.execute("select count(*) from pgwf_journal.entry where name = 'slow'").fetchone() == (1,)
+
+
+def test_a_worker_that_stops_waits_for_the_answer_and_hands_the_run_on(
+    client: Client, start_worker: StartWorker, db: psycopg.Connection[Any]
+) -> None:
+    slow_calls.clear()
+    db.execute(HELD_ENTRIES)
+    first = start_worker(slowly)
+    run = client.start(slowly(1))
+    pid_of_the_call(db)
+
+    first.worker.stop()
+    release(db)
+    first.join()
+    start_worker(slowly)
+
+    assert run.result(timeout=SOON) == 5
+    assert slow_calls == [2]
+
+
+def test_a_worker_that_stops_at_once_leaves_the_call_and_the_run_goes_on_elsewhere(
+    client: Client, start_worker: StartWorker, db: psycopg.Connection[Any]
+) -> None:
+    slow_calls.clear()
+    db.execute(HELD_ENTRIES)
+    first = start_worker(slowly, grace=timedelta(0), lease=timedelta(seconds=2))
+    run = client.start(slowly(1))
+    pid = pid_of_the_call(db)
+
+    first.worker.stop()
+    release(db)
+    first.join()
+    wait_until(
+        lambda: not db.execute("select from pg_stat_activity where pid = %s", [pid]).fetchone(),
+        "its connection is closed",
+    )
+    start_worker(slowly)
+
+    assert run.result(timeout=SOON) == 5
+    assert set(slow_calls) == {2}
+    assert db.execute("select count(*) from pgwf_journal.entry where name = 'slow'").fetchone() == (1,)
