@@ -20,6 +20,7 @@ from pgwf_sdk._parameters import Parameters, annotations_of
 from pgwf_sdk._retry import RetryPolicy
 from pgwf_sdk._serial import Codec, codec_for
 from pgwf_sdk._step_options import Durability, OnCancel, check_options
+from pgwf_sdk._wording import without_addresses
 
 if TYPE_CHECKING:
     from pgwf_sdk.replay import AsyncContext, Context
@@ -354,7 +355,7 @@ def step(
     _check_function(fn, used="step")
     made: Step[..., Any] = Step(
         fn,
-        name_of(fn) if name is None else check_name(name, repr(fn)),
+        name_of(fn) if name is None else check_name(name, without_addresses(repr(fn))),
         need,
         retry,
         timeout,
@@ -400,8 +401,10 @@ def workflow(
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
     ):
-        raise DefinitionError(f"workflow {fn!r} takes no context; expected `ctx` as its first parameter")
-    own_name = name_of(fn) if name is None else check_name(name, repr(fn))
+        raise DefinitionError(
+            f"workflow {without_addresses(repr(fn))} takes no context; expected `ctx` as its first parameter"
+        )
+    own_name = name_of(fn) if name is None else check_name(name, without_addresses(repr(fn)))
     is_async = is_coroutine_function(fn)
     _check_context(own_name, parameters[0], is_async=is_async)
     kind: Any = AsyncWorkflow if is_async else SyncWorkflow
@@ -450,7 +453,10 @@ def as_step(fn: Callable[..., Any], *, used: str = "ctx.step") -> Step[..., Any]
             f"{used}: found {described(fn)}; expected the step itself, uncalled: its arguments stand after it, as in"
             " ctx.step(charge, order)"
         )
-    return Step(fn, name_of(fn))
+    try:
+        return Step(fn, name_of(fn))
+    except DefinitionError as error:
+        raise DefinitionError(f"{used}: {error}") from None
 
 
 def is_coroutine_function(fn: Callable[..., Any]) -> bool:

@@ -85,14 +85,14 @@ def check_workflows(found: object, *, used: str) -> list[Workflow[..., Any]]:
     return cast("list[Workflow[..., Any]]", listed)
 
 
-def check_names(found: object, *, used: str) -> list[str]:
+def check_names(found: object, *, used: str, such_as: str) -> list[str]:
     """Return the names. TypeError: a single text, whose letters would be taken for names, or no texts."""
     if isinstance(found, str):
         raise TypeError(f"{used}: found the text {found!r}; expected a list: [{found!r}]")
     listed = list(cast("Iterable[object]", found)) if isinstance(found, Iterable) else [found]
     for one in listed:
         if not isinstance(one, str):
-            raise TypeError(f"{used}: found {_described(one)}; expected a list of texts, such as ['gpu']")
+            raise TypeError(f"{used}: found {_described(one)}; expected a list of texts, such as [{such_as!r}]")
     return cast("list[str]", listed)
 
 

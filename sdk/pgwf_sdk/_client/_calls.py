@@ -489,8 +489,8 @@ def _stored(value: object, *, of: str) -> tuple[bytes | None, int]:
         raise SerialisationError(f"{of}: {error}", path=error.path) from None
 
 
-def _check_known(given: Collection[str], known: Collection[str], *, used: str) -> None:
+def _check_known(given: Collection[str], known: Sequence[str], *, used: str) -> None:
     """TypeError: no list of texts. ValueError: one that is none of `known`."""
-    for found in check_names(given, used=used):
+    for found in check_names(given, used=used, such_as=known[0]):
         if found not in known:
             raise ValueError(f"{used}: found {found!r}; expected some of {', '.join(known)}")

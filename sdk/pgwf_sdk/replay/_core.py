@@ -16,7 +16,7 @@ from pgwf_sdk._definition import Call, Step, Workflow, as_step
 from pgwf_sdk._errors import ContextError, DefinitionError
 from pgwf_sdk._kinds import check_counts, check_instant, check_texts, check_timedelta, described
 from pgwf_sdk._misuse import check_call
-from pgwf_sdk._names import check_name
+from pgwf_sdk._names import annotation_text, check_name
 from pgwf_sdk._serial import codec_for
 from pgwf_sdk.replay._awakeable import AwakeableCall
 from pgwf_sdk.replay._calls import (
@@ -306,7 +306,8 @@ class ContextCore(ABC):
             check_name(name, "ctx.human")
             for value, option in ((on_expire, "on_expire"), (prefill, "prefill")):
                 if not request.codec.accepts(value):
-                    raise TypeError(f"ctx.human({name!r}, {option}={value!r}): expected a value of {decision!r}")
+                    expected = annotation_text(decision)
+                    raise TypeError(f"ctx.human({name!r}, {option}=…): found {described(value)}; expected {expected}")
         return call
 
     def _open_value(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ValueCall:

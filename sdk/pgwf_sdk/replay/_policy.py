@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast, overl
 
 from pgwf_sdk import _failure
 from pgwf_sdk._errors import BranchesFailedError
+from pgwf_sdk._kinds import check_counts, check_kind
 
 __all__ = [
     "AllSettled",
@@ -45,6 +46,7 @@ class MinSuccessful:
     count: int
 
     def __post_init__(self) -> None:
+        check_counts("MinSuccessful", count=self.count)
         if self.count < 1:
             raise ValueError(f"MinSuccessful({self.count}): expected 1 or more")
 
@@ -62,6 +64,9 @@ class ToleratedFailures:
     def __post_init__(self) -> None:
         if (self.count is None) == (self.share is None):
             raise ValueError("ToleratedFailures: expected either a count or a share")
+        check_counts("ToleratedFailures", count=self.count)
+        if self.share is not None:
+            check_kind(self.share, (int, float), used="ToleratedFailures(share=…)", expected="a share from 0 to 1")
         if (self.count is not None and self.count < 0) or (self.share is not None and not 0 <= self.share <= 1):
             raise ValueError(f"{self}: expected a count of 0 or more, or a share from 0 to 1")
 

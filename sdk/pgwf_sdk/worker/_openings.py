@@ -74,13 +74,15 @@ def task_opening(run_id: str, command: OpenHuman) -> TaskOpening:
     request = command.request
     if request.notify:
         raise DefinitionError(
-            f"human task {request.name!r}: notify={list(request.notify)}; this release has no channels to notify by."
+            f"human task {request.name!r}: notify={request.notify!r}; this release has no channels to notify by."
             " Leave it out and send the message in a step before"
         )
-    excluded = check_names(request.exclude, used=f"human task {request.name!r}: exclude")
-    for text in (request.title, request.assign, *excluded):
+    subject_of = f"human task {request.name!r}"
+    excluded = check_names(request.exclude, used=f"{subject_of}: exclude", such_as="ann")
+    named = (("title", request.title), ("assign", request.assign), *(("exclude", one) for one in excluded))
+    for option, text in named:
         if text is not None:
-            check_storable(text, f"human task {request.name!r}")
+            check_storable(text, f"{subject_of}: {option}")
     need = _need(request.name, request.need)
     _check_escalation(request, need)
     subject, encoding = request.encode_subject()

@@ -11,6 +11,7 @@ from pgwf_sdk._kinds import check_counts, check_kind, check_texts, check_timedel
 from pgwf_sdk._misuse import check_names, check_workflows
 from pgwf_sdk._names import HUMAN_PREFIX, check_id
 from pgwf_sdk._sealing import Sealing
+from pgwf_sdk._wording import without_addresses
 
 CONCURRENCY: Final = 64
 """Runs one worker works on at a time, unless told otherwise."""
@@ -122,9 +123,9 @@ def by_name(workflows: Iterable[Workflow[..., Any]]) -> dict[str, Workflow[..., 
     known: dict[str, Workflow[..., Any]] = {}
     for workflow in check_workflows(workflows, used="Worker(workflows=…)"):
         if known.setdefault(workflow.name, workflow) is not workflow:
+            both = without_addresses(f"{known[workflow.name].fn!r} and {workflow.fn!r}")
             raise DefinitionError(
-                f"two workflows are called {workflow.name!r}: {known[workflow.name].fn!r} and {workflow.fn!r};"
-                ' give one a name of its own: @workflow(name="…")'
+                f'two workflows are called {workflow.name!r}: {both}; give one a name of its own: @workflow(name="…")'
             )
     return known
 
@@ -132,7 +133,7 @@ def by_name(workflows: Iterable[Workflow[..., Any]]) -> dict[str, Workflow[..., 
 def offered(workflows: Mapping[str, Workflow[..., Any]], capabilities: Iterable[str], build: str) -> tuple[str, ...]:
     """Everything a worker offers: its capabilities, the names of its workflows, and each of them for its build."""
     check_texts("Worker", build=build)
-    wanted = set(check_names(capabilities, used="Worker(capabilities=…)"))
+    wanted = set(check_names(capabilities, used="Worker(capabilities=…)", such_as="gpu"))
     if not wanted and not workflows:
         raise DefinitionError(
             "Worker: found no workflows and no capabilities, so no run would ever come to it; expected one of them at"

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pgwf_journal import Kind
-from pgwf_sdk import AsyncContext, Context, Workflow, step, workflow
+from pgwf_sdk import (
+    AsyncContext,
+    Context,
+    MinSuccessful,
+    ToleratedFailures,
+    Workflow,
+    step,
+    workflow,
+)
 from pgwf_sdk.replay import Failed
 from tests.sdk.replay.driver import Driver
 
@@ -24,6 +32,14 @@ def charge(order: str) -> str:
 @workflow
 def checkout(ctx: Context, order: str) -> str:
     return order
+
+
+def successful(count: Any) -> MinSuccessful:
+    return MinSuccessful(count)
+
+
+def tolerated(share: Any) -> ToleratedFailures:
+    return ToleratedFailures(share=share)
 
 
 def both(misuse: Callable[[Any], Any]) -> list[Workflow[..., Any]]:
@@ -74,6 +90,10 @@ MISUSES: list[tuple[Callable[[Any], Any], str]] = [
     (lambda ctx: ctx.sleep_until(datetime(2031, 2, 3)), "which has no time zone; expected one"),  # noqa: DTZ001 - refused
     (lambda ctx: ctx.call(checkout("a"), run_id=3), "ctx.call(run_id=…): found 3, an int; expected a text"),
     (lambda ctx: ctx.spawn(checkout("a"), run_id=3), "ctx.spawn(run_id=…): found 3, an int; expected a text"),
+    (lambda ctx: ctx.parallel(policy=successful("2")), "MinSuccessful(count=…): found '2', a str; expected a whole"),
+    (lambda ctx: ctx.map(charge, [], policy=tolerated("half")), "ToleratedFailures(share=…): found 'half', a str"),
+    (lambda ctx: ctx.wait_for_callback(lambda _: 1, str), "ctx.wait_for_callback: <function <lambda>.*has no name of"),
+    (lambda ctx: ctx.human("a", 1, bool, need="human.b", prefill=3), "ctx.human('a', prefill=…): found 3, an int"),
     (lambda ctx: ctx.hop(3), "ctx.hop: found 3, an int; expected a text"),
     (lambda ctx: ctx.wait_signal(3, str), "ctx.wait_signal: name: found 3, an int; expected a text"),
     (lambda ctx: ctx.set_attribute(3, "a"), "ctx.set_attribute: name: found 3, an int; expected a text"),
