@@ -146,6 +146,7 @@ class Flusher:
                 if self._items or self._singles or self._asking or (self._is_hungry and self._is_claiming):
                     self._work.set()
         finally:
+            self._is_at_rest = False
             for future in self._asking:
                 future.cancel()
             self._lone.stop()
