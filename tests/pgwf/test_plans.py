@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -22,19 +23,21 @@ BIG = {"job", "name", "ready", "lease", "timer", "edge", "held", "parked", "arch
 WHOLE_BY_DESIGN = {("Seq Scan", "lease")}
 PARTIAL = {"job_cancelled"}  # holds only what the sweep looks for
 JOBS = 3000
+AN_ARRAY_IS_SEARCHED = re.compile(r"(= ANY|<> ALL) \((\$|\(InitPlan)")
 WARM_UP = 8  # more calls than PostgreSQL plans anew before it keeps a generic plan
 
 
 class Plans:
     """The plans of all statements that a session runs, nested ones included."""
 
-    def __init__(self, conn: psycopg.Connection[Any]) -> None:
+    def __init__(self, conn: psycopg.Connection[Any], *, verbose: bool = False) -> None:
         self.nodes: list[dict[str, Any]] = []
         conn.execute("load 'auto_explain'")
         conn.execute("set auto_explain.log_format = json")
         conn.execute("set auto_explain.log_nested_statements = on")
         conn.execute("set auto_explain.log_analyze = on")
         conn.execute("set auto_explain.log_timing = off")
+        conn.execute(f"set auto_explain.log_verbose = {verbose}".encode())
         conn.execute("set auto_explain.log_min_duration = 0")
         conn.execute("set client_min_messages = log")
         conn.add_notice_handler(self._collect)
@@ -70,6 +73,29 @@ class Plans:
             and (node["Node Type"], node.get("Relation Name")) not in WHOLE_BY_DESIGN
         ]
         return max(counts)
+
+    def rows_passed(self) -> float:
+        """The most rows that went through any node, counting what it threw away."""
+        return max(_rows(node) * float(node["Actual Loops"]) for node in self.nodes)
+
+    def arrays_searched(self, times_max: int) -> list[str]:
+        """Conditions that go through an array more often than that. Needs verbose plans.
+
+        An index is asked for an array at once, but anew for each row of a loop; other nodes go through it for each row.
+        """
+        return [
+            f"{node['Node Type']} {node.get('Relation Name')} {name}: {condition}"
+            for node in self.nodes
+            for name, condition in node.items()
+            if name != "Plans"
+            and AN_ARRAY_IS_SEARCHED.search(str(condition))
+            and node["Actual Loops"] * (1 if name in ("Index Cond", "TID Cond") else _rows(node)) > times_max
+        ]
+
+
+def _rows(node: dict[str, Any]) -> float:
+    rows: float = node["Actual Rows"]
+    return rows + float(node.get("Rows Removed by Filter", 0)) + float(node.get("Rows Removed by Join Filter", 0))
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,6 @@ pytestmark = pytest.mark.own_session  # Plans are a session's.
 ITEMS = 300
 ROWS_PER_ITEM_MAX = 8  # of any one node of a plan; a nested loop over two lists has 300
 KEYS_MAX = 100  # A claim tries so many keys, and compares jobs with these, and with the needs of its worker.
-AN_ARRAY_IS_SEARCHED = re.compile(r"(= ANY|<> ALL) \((\$|\(InitPlan)")
 LATER = datetime(2090, 1, 1, tzinfo=UTC)
 
 Call = tuple[str, dict[str, Any]]
@@ -260,29 +258,6 @@ PREPARATIONS: list[Callable[[Leasing], Call]] = [
 ]
 
 
-def searches(node: dict[str, Any]) -> list[str]:
-    """The conditions of a node that go through an array for each of many rows.
-
-    An index is asked for an array at once, but anew for each row of a loop.
-    """
-    rows = node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Join Filter", 0)
-    return [
-        f"{node['Node Type']} {node.get('Relation Name')} {name}: {condition}"
-        for name, condition in node.items()
-        if name != "Plans"
-        and AN_ARRAY_IS_SEARCHED.search(str(condition))
-        and node["Actual Loops"] * (1 if name in ("Index Cond", "TID Cond") else rows) > ITEMS // 10
-    ]
-
-
-def passes(node: dict[str, Any]) -> float:
-    """How many rows went through a node."""
-    rows: float = (
-        node["Actual Rows"] + node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Join Filter", 0)
-    )
-    return rows * float(node["Actual Loops"])
-
-
 @pytest.fixture(params=["on empty tables", "now"])
 def planned(request: pytest.FixtureRequest, db: psycopg.Connection[Any]) -> Iterator[Leasing]:
     """A session that has planned every call on empty tables, or plans it when it comes."""
@@ -299,14 +274,13 @@ def test_a_call_about_many_jobs_goes_through_no_list_once_for_each_of_them(
     planned: Leasing, connect: Callable[[], psycopg.Connection[Any]], prepare: Callable[[Leasing], Call]
 ) -> None:
     name, arguments = prepare(Leasing(connect()))
-    plans = Plans(planned.conn)
-    planned.conn.execute("set auto_explain.log_verbose = on")
+    plans = Plans(planned.conn, verbose=True)
 
     planned.call(name, **arguments)
     planned.conn.execute("set auto_explain.log_min_duration = -1")
 
     if name == "get_work":
-        assert max(map(passes, plans.nodes)) <= KEYS_MAX * ITEMS
+        assert plans.rows_passed() <= KEYS_MAX * ITEMS
     else:
-        assert max(map(passes, plans.nodes)) <= ROWS_PER_ITEM_MAX * ITEMS
-        assert [found for node in plans.nodes for found in searches(node)] == []
+        assert plans.rows_passed() <= ROWS_PER_ITEM_MAX * ITEMS
+        assert plans.arrays_searched(ITEMS // 10) == []

@@ -143,7 +143,7 @@ begin
     array_agg(convert_to(jsonb_build_object('by', 'parent', 'reason', p_reason)::text, 'UTF8')), array_agg(1::smallint), p_now)
   into v_wake
   from pgwf_sdk.run r
-  where r.n = any (p_n) and r.parent = any (p_parents) and r.finished_at is null
+  where r.n = any (p_n) and (r.parent in (select p.n from unnest(p_parents) p(n))) is true and r.finished_at is null
     and not exists (select from pgwf_sdk.inbox i where i.n = r.n and i.kind = 11)
     and not exists (select from pgwf_journal.entry e where e.n = r.n and e.kind = 11)
   having count(*) > 0;
@@ -157,10 +157,15 @@ language plpgsql stable
 as $$
 begin
   return (
-    select coalesce(array_agg(s.seat), '{}')
-    from pgwf_sdk.task t
-    join pgwf_sdk.seat s on s.n = t.n and s.key = t.key
-    where t.n = any (p_n) and t.state = 'open'
+    select coalesce(array_agg(o.seat), '{}')
+    from unnest(p_n) i(n)
+    cross join lateral (
+      select s.seat
+      from pgwf_sdk.task t
+      join pgwf_sdk.seat s on s.n = t.n and s.key = t.key
+      where t.n = i.n and s.n = i.n and t.state is not distinct from 'open'  -- as in _close_tasks
+      offset 0
+    ) o
   );
 end
 $$;
@@ -172,8 +177,10 @@ as $$
 begin
   update pgwf_sdk.task t
   set state = p_state
-  from pgwf_sdk.seat s
-  where s.seat = any (p_seats) and t.n = s.n and t.key = s.key and t.state = 'open';
+  where t.n = any (array(select s.n from pgwf_sdk.seat s where s.seat = any (p_seats)))
+    and ((t.n, t.key) in (select s.n, s.key from pgwf_sdk.seat s where s.seat = any (p_seats))) is true
+    -- Not `=`: an index of all open tasks would answer that.
+    and t.state is not distinct from 'open';
   perform pgwf_sdk._end_jobs(p_seats, 'cancelled', p_worker_id, p_now);
 end
 $$;

@@ -371,7 +371,7 @@ begin
   if p_busy_ok and cardinality(p_n) > 0 then
     v_busy := pgwf_sdk._busy(p_n, p_dispositions, p_decides, p_lapsed, p_child_items, p_tasks, p_attaches);
     -- Without a number an item is nobody's: it locks nothing, and is fenced.
-    v_n := array(select case when a.ord <> all (v_busy) then a.n end from unnest(p_n) with ordinality a(n, ord) order by a.ord);
+    v_n := array(select case when a.ord not in (select b.ord from unnest(v_busy) b(ord)) then a.n end from unnest(p_n) with ordinality a(n, ord) order by a.ord);
   end if;
   if cardinality(p_n) > 0 then
     v_settled := pgwf_sdk._settle(
@@ -381,7 +381,7 @@ begin
       p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_consumed_items, p_consumed_ids, p_tasks, p_attempts,
       p_child_closes, p_cancels, p_told, p_attaches);
     return query
-    select a.ord::int, a.n, case when a.ord = any (v_busy) then 'busy' else a.status end, v_now, null::text, null::text, null::text, null::text, null::text, null::bigint, null::text, null::timestamptz,
+    select a.ord::int, a.n, case when a.ord in (select b.ord from unnest(v_busy) b(ord)) then 'busy' else a.status end, v_now, null::text, null::text, null::text, null::text, null::text, null::bigint, null::text, null::timestamptz,
       null::uuid, null::bigint, null::int, null::bigint, null::int[], null::smallint[], null::smallint[], null::text[], null::text[],
       null::int[], null::bytea[], null::smallint[], null::timestamptz[],
       case when a.status in ('unread', 'undecided') then pgwf_sdk._inbox(a.n, a.seen) end, null::jsonb,

@@ -57,8 +57,9 @@ language plpgsql volatile
 as $$
 begin
   update pgwf.job j set streak = 0
-  from unnest(p_n, p_lapsed) with ordinality a(n, lapsed, ord)
-  where a.lapsed and j.n = a.n and a.ord = any (p_entry_items) and j.streak > 0;
+  where j.streak > 0 and j.n = any (array(
+    select case when a.lapsed and a.ord in (select e.item from unnest(p_entry_items) e(item)) then a.n end
+    from unnest(p_n, p_lapsed) with ordinality a(n, lapsed, ord)));
 end
 $$;
 
@@ -131,12 +132,11 @@ begin
       o.escalate, case when o.escalate is not null then p_now + make_interval(secs => o.due_seconds) end
     from opened o
     where o.n is not null
-    returning n, key
   )
   insert into pgwf_sdk.seat (seat, n, key)
-  select o.seat, t.n, t.key
-  from tasks t
-  join opened o on o.n = t.n and o.key = t.key;
+  select o.seat, o.n, o.key
+  from opened o
+  where o.n is not null;
 end
 $$;
 
@@ -159,20 +159,32 @@ begin
     select t.item, t.key, t.close from jsonb_to_recordset(p_tasks) t(item int, key text, close text)
   ), item as (
     select a.ord::int as ord, a.n, a.lapsed, a.disposition in ('complete', 'fail', 'cancel', 'continue') as ends,
-      a.disposition <> 'keep' or a.decides or a.ord = any (p_child_items || pgwf_sdk._items(p_attaches)) or a.ord in (select t.item from task t) as moves
+      a.disposition <> 'keep' or a.decides or a.ord in (select c.item from unnest(p_child_items || pgwf_sdk._items(p_attaches)) c(item))
+        or a.ord in (select t.item from task t) as moves
     from unnest(p_n, p_dispositions, p_decides, p_lapsed) with ordinality a(n, disposition, decides, lapsed, ord)
   ), relative as (
-    select i.ord, r.parent as n from item i join pgwf_sdk.run r on r.n = i.n and r.n = any (p_n) where i.ends and r.parent is not null
-    union all
-    select i.ord, r.n from item i join pgwf_sdk.run r on r.parent = i.n and r.parent = any (p_n) where i.ends and r.finished_at is null
-    union all
-    select i.ord, a.n from item i join pgwf_sdk.attachment a on a.target = i.n and a.target = any (p_n) where i.ends
-  ), seat as (
-    select i.ord, s.seat as n
+    select i.ord, x.n
     from item i
-    join pgwf_sdk.task t on t.n = i.n and t.n = any (p_n) and t.state = 'open'
-    join pgwf_sdk.seat s on s.n = t.n and s.key = t.key and s.n = any (p_n)
-    where i.ends or exists (select from task c where c.item = i.ord and c.key = t.key and c.close is not null)
+    cross join lateral (
+      select r.parent as n from pgwf_sdk.run r where r.n = i.n and r.parent is not null
+      union all
+      select r.n from pgwf_sdk.run r where r.parent = i.n and r.finished_at is null
+      union all
+      select a.n from pgwf_sdk.attachment a where a.target = i.n
+      offset 0
+    ) x
+    where i.ends
+  ), seat as (
+    select i.ord, x.seat as n
+    from item i
+    cross join lateral (
+      select s.seat, t.key
+      from pgwf_sdk.task t
+      join pgwf_sdk.seat s on s.n = t.n and s.key = t.key
+      where t.n = i.n and s.n = i.n and t.state is not distinct from 'open'  -- as in _close_tasks
+      offset 0
+    ) x
+    where i.ends or (i.ord, x.key) in (select c.item, c.key from task c where c.close is not null)
   ), needed as (
     select i.ord, 'lease' as kind, i.n from item i
     union all select i.ord, k.kind, i.n from item i cross join (values ('run'), ('job')) k(kind) where i.moves
@@ -194,9 +206,9 @@ begin
     select distinct x.item
     from unnest(v_items, v_kinds, v_rows) x(item, kind, n)
     where case x.kind
-      when 'run' then x.n <> all (v_runs) and exists (select from pgwf_sdk.run r where r.n = x.n)
-      when 'lease' then x.n <> all (v_leases) and exists (select from pgwf.lease l where l.n = x.n)
-      else x.n <> all (v_jobs) and exists (select from pgwf.job j where j.n = x.n) end);
+      when 'run' then x.n not in (select k.n from unnest(v_runs) k(n)) and exists (select from pgwf_sdk.run r where r.n = x.n offset 0)
+      when 'lease' then x.n not in (select k.n from unnest(v_leases) k(n)) and exists (select from pgwf.lease l where l.n = x.n offset 0)
+      else x.n not in (select k.n from unnest(v_jobs) k(n)) and exists (select from pgwf.job j where j.n = x.n offset 0) end);
 end
 $$;
 
@@ -285,7 +297,7 @@ begin
   select coalesce(array_agg(a.n), '{}'), coalesce(array_agg(a.n) filter (where a.disposition in ('complete', 'fail', 'cancel', 'continue')), '{}')
   into moving, v_ending
   from unnest(p_n, p_dispositions, p_decides) with ordinality a(n, disposition, decides, ord)
-  where a.disposition <> 'keep' or a.decides or a.ord = any (p_asking);
+  where a.disposition <> 'keep' or a.decides or a.ord in (select k.item from unnest(p_asking) k(item));
   if cardinality(v_ending) > 0 then
     select coalesce(array_agg(distinct r.parent) filter (where r.parent is not null), '{}')
       || pgwf_sdk._attached_to(v_ending)
@@ -297,7 +309,7 @@ begin
   perform pgwf_sdk._lock_runs(moving || parents || children || array(select t.n from pgwf_sdk._attach_targets(p_n, p_attaches) t));
   if cardinality(v_ending) > 0 then
     -- Some may have attached before the rows were ours; from now on nobody can, as that takes the row of the run that ends.
-    v_late := array(select a.n from unnest(pgwf_sdk._attached_to(v_ending)) a(n) where a.n <> all (parents));
+    v_late := array(select a.n from unnest(pgwf_sdk._attached_to(v_ending)) a(n) where a.n not in (select p.n from unnest(parents) p(n)));
     if cardinality(v_late) > 0 then
       perform pgwf_sdk._lock_runs(v_late);
       parents := parents || v_late;
@@ -306,7 +318,8 @@ begin
   if cardinality(children) > 0 then
     -- A child may have gone on as another run before its row was ours; from now on none can: it takes its parent's row.
     children := children || array(
-      select r.n from pgwf_sdk.run r where r.parent = any (v_ending) and r.finished_at is null and not r.n = any (children));
+      select r.n from pgwf_sdk.run r
+      where r.parent = any (v_ending) and r.finished_at is null and r.n not in (select c.n from unnest(children) c(n)));
     perform pgwf_sdk._lock_runs(children);
   end if;
   if p_cancels <> '[]' then

@@ -55,7 +55,7 @@ begin
   where c.n is not null;
 
   return query
-  select a.ord, a.item, a.job_id, a.n, a.n is not null and (a.ord > v_children_count or a.n = any (v_opened))
+  select a.ord, a.item, a.job_id, a.n, a.n is not null and (a.ord > v_children_count or a.n in (select o.n from unnest(v_opened) o(n)))
   from unnest(v_ords, v_items, v_job_ids, v_n) a(ord, item, job_id, n);
 end
 $$;
@@ -176,16 +176,24 @@ begin
 
   select array_agg(a.n order by a.ord),
     array_agg(case a.disposition when 'complete' then 'completed' when 'fail' then 'failed' else 'cancelled' end order by a.ord),
-    array_agg(e.payload order by a.ord), array_agg(coalesce(e.encoding, 0::smallint) order by a.ord)
+    array_agg(a.payload order by a.ord), array_agg(coalesce(a.encoding, 0::smallint) order by a.ord)
   into v_n, v_outcomes, v_payloads, v_encodings
-  from unnest(p_n, p_statuses, p_dispositions) with ordinality a(n, status, disposition, ord)
-  left join unnest(p_entry_items, p_entry_kinds, p_entry_phases, p_entry_payloads, p_entry_encodings) e(item, kind, phase, payload, encoding)
-    on e.item = a.ord and e.kind = 1 and e.phase <> 1
+  from (
+    select a.*, x.payload, x.encoding
+    from unnest(p_n, p_statuses, p_dispositions) with ordinality a(n, status, disposition, ord)
+    full join (
+      select e.* from unnest(p_entry_items, p_entry_kinds, p_entry_phases, p_entry_payloads, p_entry_encodings)
+        e(item, kind, phase, payload, encoding)
+      where e.kind = 1 and e.phase <> 1
+    ) x on x.item = a.ord
+    offset 0
+  ) a
   where a.status = 'ok' and a.disposition in ('complete', 'fail', 'cancel');
   if v_n is not null then
     perform pgwf_sdk._finish(v_n, v_outcomes, v_payloads, v_encodings,
-      array(select r.n from pgwf_sdk.run r where r.n = any (p_children) and r.parent = any (v_n)),
-      array(select s.seat from pgwf_sdk.seat s where s.seat = any (p_seats) and s.n = any (v_n)), p_worker_id, p_now);
+      array(select r.n from pgwf_sdk.run r where r.n = any (p_children) and (r.parent in (select x.n from unnest(v_n) x(n))) is true),
+      array(select s.seat from pgwf_sdk.seat s where s.seat = any (p_seats) and (s.n in (select x.n from unnest(v_n) x(n))) is true),
+      p_worker_id, p_now);
   end if;
 end
 $$;

@@ -62,11 +62,12 @@ begin
   if p_n = p_target then
     return true;
   end if;
-  if cardinality(pgwf_sdk._waiting_for(p_n, p_waiting, p_targets)) = 1 or not (
-    p_target = any (p_waiting)
-    or exists (select from pgwf_sdk.attachment a where a.n = p_target)
-    or exists (
-      select from pgwf_sdk.run r where r.parent = p_target and r.finished_at is null and r.close is distinct from 'abandon'))
+  if not (
+      p_target = any (p_waiting)
+      or exists (select from pgwf_sdk.attachment a where a.n = p_target)
+      or exists (
+        select from pgwf_sdk.run r where r.parent = p_target and r.finished_at is null and r.close is distinct from 'abandon'))
+    or cardinality(pgwf_sdk._waiting_for(p_n, p_waiting, p_targets)) = 1
   then
     return false;
   end if;
@@ -87,8 +88,9 @@ language plpgsql volatile
 as $$
 declare
   v_one record;
-  v_waiting bigint[];
-  v_targets bigint[];
+  v_waiting bigint[] := '{}';  -- what is attached by this call so far, and not refused
+  v_targets bigint[] := '{}';
+  v_refused int[];             -- items of which an attach is refused
 begin
   if p_attaches = '[]' then
     return;
@@ -111,26 +113,29 @@ begin
     left join pgwf_sdk.run r on r.n = x.target
     order by x.ord);
 
+  v_refused := array(select x.item from unnest(items, states) x(item, state) where x.state = 'no_run');
   for v_one in select x.ord, x.item, x.target from unnest(items, targets, states) with ordinality x(item, target, state, ord) where x.state = 'open' loop
-    -- What is attached by this call so far, and not refused.
-    select coalesce(array_agg(p_n[x.item]), '{}'), coalesce(array_agg(x.target), '{}')
-    into v_waiting, v_targets
-    from unnest(items, targets, states) with ordinality x(item, target, state, ord)
-    where x.ord < v_one.ord and x.state = 'open' and not exists (
-      select from unnest(items, states) y(item, state) where y.item = x.item and y.state in ('no_run', 'cycle'));
     if pgwf_sdk._closes_circle(p_n[v_one.item], v_one.target, v_waiting, v_targets) then
       states[v_one.ord] := 'cycle';
+      v_refused := v_refused || v_one.item;
+      select coalesce(array_agg(x.n), '{}'), coalesce(array_agg(x.target), '{}')
+      into v_waiting, v_targets
+      from unnest(v_waiting, v_targets) x(n, target)
+      where x.n <> p_n[v_one.item];
+    elsif not v_one.item = any (v_refused) then
+      v_waiting := v_waiting || p_n[v_one.item];
+      v_targets := v_targets || v_one.target;
     end if;
   end loop;
 
   item_states := array(
-    select (
-      select s.state
-      from unnest(items, states) s(item, state)
-      where s.item = i.ord
-      order by array_position(array['no_run', 'cycle', 'over', 'open'], s.state)
-      limit 1)
-    from generate_series(1, cardinality(p_n)) i(ord)
+    select s.state
+    from (
+      select distinct on (x.item) x.item, x.state
+      from unnest(items, states) x(item, state)
+      order by x.item, array_position(array['no_run', 'cycle', 'over', 'open'], x.state)
+    ) s
+    full join generate_series(1, cardinality(p_n)) i(ord) on i.ord = s.item
     order by i.ord);
   select jsonb_object_agg(s.item, s.keys)
   into refused

@@ -36,7 +36,7 @@ begin
   select coalesce(array_agg(e.n), '{}') into v_held from extended e;
 
   return query
-  select a.n, not a.n = any (v_held),
+  select a.n, a.n not in (select h.n from unnest(v_held) h(n)),
     exists (select from pgwf_sdk.inbox i where i.n = a.n and i.id > coalesce(a.seen, 0)),
     exists (select from pgwf_sdk.inbox i where i.n = a.n and i.id > coalesce(a.seen, 0) and i.kind = 11),
     coalesce((select r.status = 'paused' from pgwf_sdk.run r where r.n = a.n), false)
@@ -56,7 +56,7 @@ as $$
   select r.n, r.run_id, r.workflow, r.need, j.need, r.build, r.seed, r.trace, r.deadline, l.lease_id, l.lease_no, j.streak,
     pgwf_journal._head(r.n), t.now_at
   from (select pgwf_sdk._now() as now_at) t
-  join pgwf.lease l on l.worker_id = p_worker_id and l.until > t.now_at and not l.n = any (p_known)
+  join pgwf.lease l on l.worker_id = p_worker_id and l.until > t.now_at and l.n not in (select k.n from unnest(p_known) k(n) where k.n is not null)
   join pgwf_sdk.run r on r.n = l.n
   join pgwf.job j on j.n = l.n
   order by l.n
