@@ -419,6 +419,9 @@ begin
   if cardinality(v_jobs) > 0 then
     perform pgwf._lock_jobs(v_jobs, '{}');
     if v_keys is not null then
+      -- Who waits for a run that ends may have its key, and be in the hands of somebody who waits for that.
+      perform pgwf._lock_waiters(v_seats || array(
+        select a.n from unnest(p_n, p_dispositions) a(n, disposition) where a.disposition in ('complete', 'fail', 'cancel', 'continue')));
       perform pgwf._lock_keys(v_keys);  -- All at once, in their order: what follows frees them kind by kind.
     end if;
   end if;

@@ -19,6 +19,7 @@ begin
   perform pgwf_sdk._lock_runs(v_children || v_attached);
   perform from pgwf.lease l where l.n = any (p_n || v_seats) order by l.n for no key update;
   perform pgwf._lock_jobs(p_n || v_parents || v_children || v_attached || v_seats, '{}');
+  perform pgwf._lock_waiters(p_n || v_seats);  -- Before the run's key, which taking its job out of where it stands takes.
   perform pgwf._tell_holders(array[p_n]);
 
   insert into pgwf_journal.entry (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
@@ -61,8 +62,8 @@ end
 $$;
 
 -- Effect: terminates runs whose cleanup after a cancel request has taken longer than its grace period; how many.
--- Locks: as terminate_run, one run after the other; runs that somebody else has locked, or whose key, are left for the
--- next time.
+-- Locks: as terminate_run, one run after the other; runs of which somebody else has locked a row, or the key, or a job
+-- that waits for one, are left for the next time.
 -- Errors: none of its own.  Wake-ups: parents and children.
 create or replace function pgwf_sdk.end_overdue(p_worker_id text, p_limit int default 100) returns int
 language plpgsql volatile
@@ -83,6 +84,11 @@ begin
       select from pgwf_sdk.run r where r.n = v_run.parent for no key update skip locked);
     continue when not exists (
       select from pgwf_sdk.run r where r.n = v_run.n and r.grace_until is not null for no key update skip locked);
+    -- Lease, job, who waits for it, key: in their order, and by try, as whoever has one may wait for another of them.
+    continue when exists (select from pgwf.lease l where l.n = v_run.n) and not exists (
+      select from pgwf.lease l where l.n = v_run.n for no key update skip locked);
+    continue when exists (select from pgwf.job j where j.n = v_run.n) and cardinality(pgwf._with_free_waiters(array(
+      select j.n from pgwf.job j where j.n = v_run.n for update skip locked))) = 0;
     continue when exists (
       select from pgwf.job j
       where j.n = v_run.n and not pg_try_advisory_xact_lock(pgwf._key_lock(j.singleton_key)));
