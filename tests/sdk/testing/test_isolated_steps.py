@@ -104,6 +104,7 @@ def run_suicidal(ctx: Context, path: str) -> str:
 
 @workflow
 def run_endless(ctx: Context, path: str) -> None:
+    ctx.step(where, Decimal(1))  # The process is up, and its time is the step's own.
     ctx.step(endless, path)
 
 
