@@ -14,6 +14,7 @@ import msgspec
 from pgwf_sdk._errors import SerialisationError
 from pgwf_sdk._kinds import check_kind
 from pgwf_sdk._names import check_name, check_storable
+from pgwf_sdk._wording import shown
 
 __all__ = ["VALUE_BYTES_MAX", "AttributeValue", "attribute_json", "attributes_json", "check_attributes"]
 
@@ -28,15 +29,21 @@ def attribute_json(name: str, value: object, *, used: str) -> bytes:
     check_name(name, used)
     if not isinstance(value, str | bool | int | float | Decimal | date | UUID | Enum):
         raise SerialisationError(
-            f"{used}: attribute {name!r} is {value!r}; expected a text, number, bool, Decimal, datetime, date, UUID or"
-            " Enum: lists compare attributes as texts"
+            f"{used}: attribute {name!r} is {shown(value)}; expected a text, number, bool, Decimal, datetime, date,"
+            " UUID or Enum: lists compare attributes as texts"
         )
     found: object = value.value if isinstance(value, Enum) else value
     if isinstance(found, str):
         check_storable(found, used)
     if isinstance(found, float) and found - found != 0:
         raise SerialisationError(f"{used}: attribute {name!r} is {found}; expected a finite number")
-    payload = msgspec.json.encode(found)
+    try:
+        payload = msgspec.json.encode(found)
+    except (TypeError, ValueError, OverflowError) as error:  # Of a class of the user's own, or of too many digits.
+        raise SerialisationError(
+            f"{used}: attribute {name!r} is {shown(found)}, which JSON has no form for ({error}); expected a plain"
+            " text, number, bool, Decimal, datetime, date, UUID or Enum"
+        ) from error
     if len(payload) > VALUE_BYTES_MAX:
         raise SerialisationError(
             f"{used}: attribute {name!r} is {len(payload)} bytes long; expected at most {VALUE_BYTES_MAX}: keep what is"

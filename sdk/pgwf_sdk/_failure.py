@@ -2,13 +2,16 @@
 
 The envelope is JSON: {"type": "module:Qualname", "message", "args", "attributes", "traceback", "notes", "cause",
 "exceptions"}. A class is only ever looked up among imported modules, and only Exceptions are rebuilt.
+
+Whatever the classes of the user raise while they are read or made, the failure is told, and rebuilt, with what is left.
 """
 
 from __future__ import annotations
 
 import traceback
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -16,8 +19,10 @@ from pgwf_sdk._errors import StepFailedError, UndecodableError, WorkflowError
 from pgwf_sdk._names import class_name, imported_class
 from pgwf_sdk._sealing import MARK, unopened
 from pgwf_sdk._tagged import from_tagged, to_tagged
+from pgwf_sdk._wording import text_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 CAUSES_MAX: Final = 16
@@ -27,6 +32,8 @@ MEMBERS_MAX: Final = 50
 
 _OWN_FILES: Final = str(Path(__file__).parent)
 _NOTHING: Final = msgspec.Raw(b"null")
+
+T = TypeVar("T")
 
 
 class _Envelope(msgspec.Struct, omit_defaults=True):
@@ -67,7 +74,16 @@ def rebuild(payload: bytes | None) -> Exception:
 
 def line_of(error: BaseException) -> str:
     """`Class: message`, for an error that builds upon this one and says itself what to do."""
-    return f"{type(error).__name__}: {error.said if isinstance(error, WorkflowError) else error}"
+    return f"{type(error).__name__}: {error.said if isinstance(error, WorkflowError) else text_of(error)}"
+
+
+def line_in(payload: bytes | None) -> str:
+    """`Class: message` of an error that was described, of which nothing is rebuilt for that."""
+    try:
+        envelope = _decoder.decode(payload or b"")
+    except msgspec.MsgspecError:
+        return "an unknown error"
+    return f"{envelope.type.rpartition(':')[2].rpartition('.')[2]}: {envelope.message}"
 
 
 def message_of(payload: bytes | None) -> str:
@@ -78,32 +94,50 @@ def message_of(payload: bytes | None) -> str:
         return ""
 
 
-def _envelope(error: BaseException, causes: int) -> _Envelope:
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+def log_info(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    """`exc_info` of any error: logging asks whether what it is given is true, and an error may be without length."""
+    return type(error), error, error.__traceback__
+
+
+def _envelope(error: BaseException, causes: int, members: int = MEMBERS_MAX) -> _Envelope:
+    cause = _readable(lambda: _cause(error), None)
     return _Envelope(
         type=class_name(type(error)),
-        message=_cut(_message(error)),
-        args=_stored(_arguments(error)),
-        attributes=_stored_attributes(error),
-        traceback=_traceback_text(error.__traceback__),
-        notes=[_cut(str(note)) for note in getattr(error, "__notes__", [])][:MEMBERS_MAX],
-        cause=_envelope(cause, causes - 1) if cause is not None and causes > 1 else None,
-        exceptions=_members(error, causes - 1),
+        message=_cut(text_of(error)),
+        args=_readable(lambda: _stored(_arguments(error)), _NOTHING),
+        attributes=_readable(lambda: _stored_attributes(error), _NOTHING),
+        traceback=_traceback_text(_readable(lambda: error.__traceback__, None)),
+        notes=_readable(lambda: _notes(error), []),
+        cause=_envelope(cause, causes - 1, members) if cause is not None and causes > 1 else None,
+        exceptions=_members(error, causes - 1, members),
     )
 
 
-def _members(error: Any, causes: int) -> list[_Envelope] | None:
+def _readable(part: Callable[[], T], otherwise: T) -> T:
+    """What an object of the user says of itself, unless that raises: a failure must be told all the same."""
+    try:
+        return part()
+    except Exception:  # noqa: BLE001 - see above
+        return otherwise
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    if error.__cause__ is not None or error.__suppress_context__:
+        return error.__cause__
+    return error.__context__
+
+
+def _notes(error: BaseException) -> list[str]:
+    notes: list[object] = getattr(error, "__notes__", [])
+    return [_cut(text_of(note)) for note in notes[:MEMBERS_MAX]]
+
+
+def _members(error: Any, causes: int, members_max: int) -> list[_Envelope] | None:
+    """The members of a group; those of groups within share its number."""
     if not isinstance(error, BaseExceptionGroup) or causes < 1:
         return None
-    members: tuple[BaseException, ...] = cast("Any", error).exceptions
-    return [_envelope(member, causes) for member in members[:MEMBERS_MAX]]
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as fault:  # noqa: BLE001 - a broken __str__ of the user must not hide the failure itself
-        return f"(its message cannot be read: {type(fault).__name__})"
+    members: tuple[BaseException, ...] = cast("Any", error).exceptions[:members_max]
+    return [_envelope(member, causes, max(members_max // len(members), 1)) for member in members]
 
 
 def _arguments(error: BaseException) -> list[object]:
@@ -117,10 +151,7 @@ def _arguments(error: BaseException) -> list[object]:
 
 
 def _stored(value: object) -> msgspec.Raw:
-    try:
-        stored = to_tagged(value, "args")
-    except Exception:  # noqa: BLE001 - whatever the user's objects raise when they are read, the failure must be told
-        return _NOTHING
+    stored = _readable(lambda: to_tagged(value, "args"), b"null")
     return msgspec.Raw(stored) if len(stored) <= TEXT_CHARS_MAX else _NOTHING
 
 
@@ -145,20 +176,27 @@ def _cut(text: str) -> str:
 
 
 def _rebuilt(envelope: _Envelope) -> Exception:
-    cls = imported_class(envelope.type)
-    error = None
-    # StopIteration cannot pass through a coroutine, and BaseExceptions are not for a stored record to raise.
-    if cls is not None and issubclass(cls, Exception) and not issubclass(cls, StopIteration | StopAsyncIteration):
-        error = _rebuilt_group(cls, envelope) if envelope.exceptions is not None else _instance(cls, envelope)
+    error = _readable(lambda: _own(envelope), None)
     if error is None:
         error = StepFailedError(f"{envelope.type}: {envelope.message}", type_name=envelope.type)
+    # What a class does not let itself be given is missing.
     if envelope.cause is not None:
-        error.__cause__ = _rebuilt(envelope.cause)
-    for note in envelope.notes:
-        error.add_note(note)
-    if envelope.traceback:
-        error.add_note(f"Remote traceback (most recent call last):\n{envelope.traceback.rstrip()}")
+        with suppress(Exception):
+            error.__cause__ = _rebuilt(envelope.cause)
+    remote = f"Remote traceback (most recent call last):\n{envelope.traceback.rstrip()}" if envelope.traceback else ""
+    for note in filter(None, (*envelope.notes, remote)):
+        with suppress(Exception):
+            error.add_note(note)
     return error
+
+
+def _own(envelope: _Envelope) -> Exception | None:
+    """An error of the class that was raised, if this process knows it."""
+    cls = imported_class(envelope.type)
+    # StopIteration cannot pass through a coroutine, and BaseExceptions are not for a stored record to raise.
+    if cls is None or not issubclass(cls, Exception) or issubclass(cls, StopIteration | StopAsyncIteration):
+        return None
+    return _rebuilt_group(cls, envelope) if envelope.exceptions is not None else _instance(cls, envelope)
 
 
 def _instance(cls: type[Exception], envelope: _Envelope) -> Exception | None:
@@ -167,10 +205,8 @@ def _instance(cls: type[Exception], envelope: _Envelope) -> Exception | None:
     if error is None:
         return None
     for name, value in _unstored(envelope.attributes, {}).items():
-        try:
+        with suppress(Exception):  # Read-only, or of another kind, in this version of the class.
             setattr(error, name, value)
-        except (AttributeError, TypeError):
-            continue  # Read-only in this version of the class.
     return error
 
 

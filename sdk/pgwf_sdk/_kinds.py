@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from pgwf_sdk._wording import without_addresses
+from pgwf_sdk._wording import shown
 
 _INSTANT = "datetime(2031, 2, 3, tzinfo=UTC)"
 _TEXTS = ("run_id", "task_id", "name")
@@ -46,7 +46,7 @@ def check_counts(used: str, /, **options: object) -> None:
 def check_timedelta(found: object, *, used: str) -> None:
     """TypeError: a number lacks a unit."""
     if not isinstance(found, timedelta):
-        raise TypeError(f"{used}: found {found!r}; expected a timedelta, such as timedelta(seconds=5)")
+        raise TypeError(f"{used}: found {shown(found)}; expected a timedelta, such as timedelta(seconds=5)")
 
 
 def check_wait(found: timedelta, *, used: str) -> None:
@@ -68,7 +68,7 @@ def check_instant(found: object, *, used: str) -> None:
     if isinstance(found, timedelta):
         raise TypeError(f"{used}: found {found!r}; expected a datetime: datetime.now(UTC) + {found!r}")
     if not isinstance(found, datetime):
-        raise TypeError(f"{used}: found {found!r}; expected a datetime, such as {_INSTANT}")
+        raise TypeError(f"{used}: found {shown(found)}; expected a datetime, such as {_INSTANT}")
     if found.utcoffset() is None:
         raise ValueError(f"{used}: found {found!r}, which has no time zone; expected one, as in {_INSTANT}")
 
@@ -77,7 +77,7 @@ def described(found: object) -> str:
     """The value and its class: `17, an int`; None alone says it all."""
     if found is None:
         return "None"
-    return f"{without_addresses(repr(found))}, {kind_of(found)}"
+    return f"{shown(found)}, {kind_of(found)}"
 
 
 def kind_of(found: object) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 from pgwf_sdk._errors import DefinitionError
 from pgwf_sdk._kinds import described
-from pgwf_sdk._wording import without_addresses
+from pgwf_sdk._wording import shown
 
 NAME_BYTES_MAX = 200
 ID_BYTES_MAX = 512
@@ -72,7 +72,7 @@ def name_of(fn: Any) -> str:
     qualname = getattr(cast("Any", fn), attribute, None)
     name = qualname.rpartition(".")[2] if isinstance(qualname, str) else ""
     if not name or name == "<lambda>":
-        found = without_addresses(repr(cast("Any", fn)))
+        found = shown(cast("Any", fn))
         raise DefinitionError(
             f"{found} has no name of its own, and steps and workflows are known by name in the journal;"
             ' give it one: step(name="…")(fn)'

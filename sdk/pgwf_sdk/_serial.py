@@ -20,6 +20,7 @@ from pgwf_sdk._names import annotation_text
 from pgwf_sdk._sealing import SEALED, unopened
 from pgwf_sdk._tagged import from_tagged, to_tagged
 from pgwf_sdk._upcast import has_hook, upcast
+from pgwf_sdk._wording import text_of
 
 NONE: Final = 0
 JSON: Final = 1
@@ -99,9 +100,11 @@ class Codec:
         if encoding == JSON:
             try:
                 return self._decode_json(payload or b"")
-            except (msgspec.MsgspecError, ValueError, TypeError) as error:
+            except UndecodableError:
+                raise
+            except Exception as error:  # The user's classes and hooks may raise anything.
                 raise UndecodableError(
-                    f"{_excerpt(payload)} is no {annotation_text(self.annotation)}: {error}"
+                    f"{_excerpt(payload)} is no {annotation_text(self.annotation)}: {text_of(error)}"
                 ) from error
         if encoding == TAGGED_JSON:
             return self._untagged(payload or b"")
@@ -128,7 +131,7 @@ class Codec:
         try:  # What JSON cannot say, such as an infinite float, may be of the type all the same.
             read = msgspec.convert(msgspec.to_builtins(value, enc_hook=_to_json), self.annotation, dec_hook=_from_json)
             return to_tagged(read, "value") == to_tagged(value, "value")
-        except (msgspec.MsgspecError, TypeError, ValueError, SerialisationError):
+        except Exception:  # noqa: BLE001 - as in `_plain`
             return False
 
     def embed(self, value: object, *, subject: str) -> bytes:
@@ -161,7 +164,7 @@ class Codec:
         if self._is_complete and b'"$' not in payload:
             try:
                 return self._decode_json(payload)
-            except (msgspec.MsgspecError, ValueError, TypeError):
+            except Exception:  # noqa: BLE001 - as in `decode`
                 pass  # Then it is what a step returned against its own annotation.
         return from_tagged(payload)
 
@@ -170,11 +173,10 @@ class Codec:
             return None
         try:
             payload = _encoder.encode(value)
-            # Equality may be anything (arrays compare by element), hence the wide net: such values are tagged.
             return payload if bool(self._decoder.decode(payload) == value) else None
-        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError, AttributeError):
-            return None
-        except SerialisationError:  # It has no path: whoever walks the value finds the part again and names it.
+        except Exception:  # noqa: BLE001
+            # Equality may be anything (arrays compare by element), and the user's classes may raise anything: such
+            # values are tagged. A SerialisationError has no path: whoever walks the value finds the part and names it.
             return None
 
 

@@ -26,6 +26,7 @@ import msgspec
 from pgwf_sdk._errors import SerialisationError, UndecodableError
 from pgwf_sdk._names import class_name, imported_class
 from pgwf_sdk._upcast import upcast_fields
+from pgwf_sdk._wording import shown, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,8 +50,15 @@ def to_tagged(value: object, subject: str) -> bytes:
         raise SerialisationError(
             f"{subject}: the value contains itself or is nested too deeply; expected a tree", path=subject
         ) from None
-    except (UnicodeEncodeError, OverflowError, ValueError) as error:
+    except UnicodeEncodeError as error:
         raise SerialisationError(f"{subject}: {error}; expected text that UTF-8 can hold", path=subject) from error
+    except (OverflowError, ValueError) as error:
+        raise SerialisationError(f"{subject}: {error}; expected what JSON has a form for", path=subject) from error
+    except Exception as error:
+        raise SerialisationError(
+            f"{subject}: {type(error).__name__} when it was read: {text_of(error)}; expected a value that can be read",
+            path=subject,
+        ) from error
 
 
 def from_tagged(payload: bytes) -> Any:
@@ -58,8 +66,10 @@ def from_tagged(payload: bytes) -> Any:
     try:
         decoded = _decoder.decode(payload)
         return _unpack(decoded) if b'"$' in payload else decoded
-    except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UndecodableError(f"{payload[:80]!r} cannot be read as tagged JSON: {error!r}") from error
+    except UndecodableError:
+        raise
+    except Exception as error:  # The user's classes may raise anything.
+        raise UndecodableError(f"{payload[:80]!r} cannot be read as tagged JSON: {shown(error)}") from error
 
 
 class _UnstorableError(Exception):
@@ -111,14 +121,14 @@ def _pack_key(key: Any) -> Any:
     try:
         return _pack(key)
     except _UnstorableError as error:
-        raise error.under(f"[key {key!r}]") from None
+        raise error.under(f"[key {shown(key)}]") from None
 
 
 def _pack_entry(key: Any, value: Any) -> Any:
     try:
         return _pack(value)
     except _UnstorableError as error:
-        raise error.under(f"[{key!r}]") from None
+        raise error.under(f"[{shown(key)}]") from None
 
 
 def _pack_float(value: float) -> Any:

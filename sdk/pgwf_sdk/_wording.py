@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
+_SHOWN_CHARS_MAX: Final = 200
 
 
 def duration_words(seconds: float) -> str:
@@ -80,3 +81,20 @@ def stuck_words(status: str, run_id: str) -> str | None:
 def without_addresses(text: str) -> str:
     """What `repr` says of objects, without where they are in memory: a replay says the same."""
     return _ADDRESS.sub("", text)
+
+
+def text_of(error: object) -> str:
+    """What an error or note says; of one that raises when it is asked, what that raised."""
+    try:
+        return str(error)
+    except Exception as fault:  # noqa: BLE001 - a broken __str__ of the user must not hide the failure itself
+        return f"(its message cannot be read: {type(fault).__name__})"
+
+
+def shown(found: object) -> str:
+    """What `repr` says of any object, in a line that fits a sentence; of one whose `repr` raises, what that raised."""
+    try:
+        text = without_addresses(repr(found))
+    except Exception as fault:  # noqa: BLE001 - whatever it is, the sentence it stands in has to be said
+        return f"<{type(found).__name__} that cannot be shown: {type(fault).__name__}>"
+    return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}…"

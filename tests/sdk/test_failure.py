@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from pgwf_sdk import StepFailedError, StepTimeoutError
-from pgwf_sdk._failure import CAUSES_MAX, TEXT_CHARS_MAX, describe, rebuild
+from pgwf_sdk._failure import CAUSES_MAX, TEXT_CHARS_MAX, describe, line_in, line_of, rebuild
 
 
 class DeclinedError(Exception):
@@ -31,6 +31,54 @@ class StubbornError(Exception):
 
     def __init__(self, first: int) -> None:
         raise RuntimeError("never twice")
+
+
+class BrokenError(Exception):
+    """Everything of it that can be broken is."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__(said)
+        self.__dict__.update(code=1, kept=2, __notes__=[Unspeakable()])
+
+    @property
+    def code(self) -> int:
+        return 1
+
+    @code.setter
+    def code(self, found: int) -> None:
+        raise ValueError(f"{found} is no code")
+
+    def __str__(self) -> str:
+        raise RuntimeError("no message")
+
+    __repr__ = __str__
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("neither")
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+SECRETS = {"args", "__notes__", "__cause__", "__context__", "__suppress_context__", "__dict__", "__traceback__"}
+
+
+class SecretiveError(Exception):
+    """Says nothing of itself."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in SECRETS:
+            raise RuntimeError(f"{name} is not to be read")
+        return super().__getattribute__(name)
+
+
+class UntouchableError(Exception):
+    """Lets nothing be set."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise RuntimeError(f"{name} is not to be set")
 
 
 def raised(error: BaseException) -> BaseException:
@@ -137,6 +185,45 @@ def test_a_broken_message_does_not_hide_the_failure() -> None:
             raise RuntimeError
 
     assert b"its message cannot be read: RuntimeError" in describe(BrokenError())
+
+
+@pytest.mark.parametrize("cls", [BrokenError, SecretiveError, UntouchableError])
+def test_a_class_that_raises_wherever_it_is_read_or_set_comes_back_all_the_same(cls: type[Exception]) -> None:
+    error = raised(cls("said"))
+    outer = ValueError("outer")
+    outer.__cause__ = error
+
+    found, cause = rebuild(describe(error, note="the last")), rebuild(describe(outer)).__cause__
+
+    assert type(found) is cls
+    assert type(cause) is cls
+    assert line_of(found).startswith(f"{cls.__name__}: ")
+    assert line_in(describe(error)).startswith(f"{cls.__name__}: ")
+
+
+def test_what_can_be_read_of_a_broken_class_comes_back() -> None:
+    found: Any = rebuild(describe(BrokenError("said"), note="the last"))
+
+    assert found.args == ("said",)
+    assert found.kept == 2
+    assert found.__notes__[-1] == "the last"
+
+
+def test_groups_of_groups_stay_small() -> None:
+    members: list[Exception] = [ValueError(number) for number in range(60)]
+    for _ in range(3):
+        members = [ExceptionGroup("group", members) for _ in range(40)]
+
+    envelope = describe(ExceptionGroup("all", members))
+
+    assert len(envelope) < 50_000
+
+
+def test_notes_that_are_no_list_are_left_out() -> None:
+    error = ValueError("bad")
+    error.__notes__ = 5  # type: ignore[assignment]  # what a user's class may do
+
+    assert rebuild(describe(error)).args == ("bad",)
 
 
 def test_a_payload_that_is_no_envelope_is_a_failure_all_the_same() -> None:

@@ -216,6 +216,82 @@ def test_a_value_that_contains_itself_is_refused() -> None:
         encode(value)
 
 
+@dataclass(eq=False)
+class Contrary:
+    """Raises when it is compared or shown."""
+
+    number: int
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("never the same")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("not to be shown")
+
+    __hash__ = object.__hash__
+
+
+def test_a_value_that_cannot_be_compared_or_shown_comes_back() -> None:
+    found = decode(*encode(Contrary(3), Contrary), Contrary)
+
+    assert type(found) is Contrary
+    assert found.number == 3
+    with pytest.raises(SerialisationError, match="Contrary that cannot be shown"):
+        encode({Contrary(3): object()})
+
+
+@dataclass
+class Locked:
+    def __getattribute__(self, name: str) -> Any:
+        if name == "number":
+            raise PermissionError("nobody may read this")
+        return super().__getattribute__(name)
+
+    number: int = 0
+
+
+def test_a_value_that_cannot_be_read_cannot_be_stored() -> None:
+    with pytest.raises(SerialisationError, match="result: PermissionError when it was read: nobody may read this"):
+        encode(Locked(), subject="result")
+
+
+def test_a_number_of_too_many_digits_is_not_taken_for_a_text() -> None:
+    with pytest.raises(SerialisationError, match="expected what JSON has a form for"):
+        encode({"number": 10**5_000})
+
+
+@dataclass
+class Picky:
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number < 0:
+            raise LookupError("no such number")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: decode(b'{"number":-1}', JSON, Picky),
+        lambda: decode(b'{"$model": "%s:Refusing", "value": 1}' % __name__.encode(), TAGGED_JSON),
+    ],
+)
+def test_whatever_a_class_raises_when_it_is_read_its_payload_does_not_fit(read: Any) -> None:
+    with pytest.raises(UndecodableError, match="no such number"):
+        read()
+
+
+class Refusing:
+    """As Pydantic models look from here."""
+
+    def model_dump(self, mode: str) -> int:
+        return 1
+
+    @classmethod
+    def model_validate(cls, value: int) -> Refusing:
+        raise LookupError("no such number")
+
+
 def test_a_class_of_a_function_can_be_stored_only_with_its_annotation() -> None:
     @dataclass
     class Local:

@@ -119,7 +119,9 @@ class AsyncActivation:
                 machine.stall()
         if machine.blocked is not None:
             return self._end(machine.blocked)
-        error = _error_of(root) or _never_awaited(machine)
+        error = _error_of(root)
+        if error is None:  # One of the user's may have no length, and so be as good as False.
+            error = _never_awaited(machine)
         if error is None:
             try:
                 self._completed = Completed(*self._workflow.codec.encode(root.result(), subject="result"))

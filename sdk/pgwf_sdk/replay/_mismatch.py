@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pgwf_journal import key_of
+from pgwf_sdk import _failure
 from pgwf_sdk._errors import RunCancelled, SealedError
 from pgwf_sdk._serial import codec_for
 from pgwf_sdk.replay._places import line_of_error, line_of_function
@@ -82,7 +83,7 @@ def ended_early(machine: Machine, entry: Entry, error: BaseException | None) -> 
         expected=entry,
         actual=None,
         ended_at=None if line is None else _place(line),
-        detail="" if error is None else f"{type(error).__qualname__}: {error}",
+        detail="" if error is None else _failure.line_of(error),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast, overl
 from pgwf_sdk import _failure
 from pgwf_sdk._errors import BranchesFailedError
 from pgwf_sdk._kinds import check_counts, check_kind
+from pgwf_sdk._wording import shown
 
 __all__ = [
     "AllSettled",
@@ -183,7 +184,7 @@ class Tally:
         """What a branch that is cancelled now is told."""
         if self._has_enough:
             return f"enough other branches of {self._path} have succeeded"
-        return f"another branch of {self._path} failed: {self._error!r}"
+        return f"another branch of {self._path} failed: {shown(self._error)}"
 
     def succeeded(self, index: int, value: Any) -> None:
         """A branch returned."""
@@ -193,7 +194,7 @@ class Tally:
     def failed(self, index: int, error: BaseException) -> None:
         """A branch raised."""
         self._failed += 1
-        self._error = self._error or error
+        self._error = error if self._error is None else self._error
         if self._policy is not None:
             self._results[index] = BranchFailed(error)
 

@@ -216,8 +216,8 @@ class Driver:
 
     def broke(self, error: Exception) -> None:
         """Running the code failed in the SDK itself: never the run's fault, so it is given back and tried again."""
-        log.error("run %s: cannot be executed here", self.claim.run_id, exc_info=error)
-        self._start_over(_BROKEN_DELAY, f"{type(error).__name__}: {error}")
+        log.error("run %s: cannot be executed here", self.claim.run_id, exc_info=_failure.log_info(error))
+        self._start_over(_BROKEN_DELAY, _failure.line_of(error))
 
     # -- calls of the code ----------------------------------------------------------------------------------------
 

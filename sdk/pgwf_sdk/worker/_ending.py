@@ -35,7 +35,7 @@ def ending_of(claim: Claim, outcome: Outcome) -> Ending:
         case Completed(payload=payload, encoding=encoding):
             return Ending("complete", entry(Phase.COMPLETED, payload, encoding))
         case Failed(payload=payload):
-            log.warning("run %s failed: %r", claim.run_id, _failure.rebuild(payload))
+            log.warning("run %s failed: %s", claim.run_id, _failure.line_in(payload))
             return Ending("fail", entry(Phase.FAILED, payload))
         case Cancelled(payload=payload):
             return Ending("cancel", entry(Phase.CANCELLED, payload))

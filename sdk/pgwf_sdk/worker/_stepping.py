@@ -148,7 +148,11 @@ class Stepping:
             batch.drafts.append(done)
         else:
             log.warning(
-                "run %s: %s failed in attempt %d, the last one", self._run_id, call.key, number, exc_info=report.error
+                "run %s: %s failed in attempt %d, the last one",
+                self._run_id,
+                call.key,
+                number,
+                exc_info=_failure.log_info(report.error),
             )
             batch.drafts.append(draft(call, Phase.FAILED, report.envelope, ENCODING_JSON, is_deferred=is_deferred))
         if self._noted.pop(call.key, None) is not None:

@@ -120,6 +120,25 @@ def test_what_no_list_could_find_is_refused_where_it_is_written(client: Client, 
         client.start(order("ann"), attributes=attributes)
 
 
+class Unshown:
+    def __repr__(self) -> str:
+        raise RuntimeError("not to be shown")
+
+
+class OwnText(str):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("value", [Unshown(), OwnText("x"), 10**5_000, [[]]], ids=["unshown", "own", "long", "list"])
+def test_whatever_cannot_be_an_attribute_is_named_and_not_shown_at_length(client: Client, value: Any) -> None:
+    with pytest.raises(
+        SerialisationError, match=r"client.start\(attributes=…\): attribute 'a' is .*expected"
+    ) as caught:
+        client.start(order("ann"), attributes={"a": value})
+
+    assert len(str(caught.value)) < 600
+
+
 def test_a_value_that_cannot_be_an_attribute_is_an_error_of_the_code_that_sets_it(
     client: Client, start_worker: StartWorker
 ) -> None:
