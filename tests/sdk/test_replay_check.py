@@ -225,6 +225,19 @@ def test_the_command_tells_by_its_exit_code_whether_runs_would_be_blocked(
     assert capfd.readouterr().out == "order-1\norder-0\n"
 
 
+def test_the_code_may_be_named_with_or_without_the_option(
+    dsn: str, db: Conn, shop: Callable[..., str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    recorded(db, "order-1")
+    module = shop(version("sync", is_renamed=True))
+
+    for arguments in ([module], ["--check", module], [module, "--check", module]):
+        assert run_command(["--dsn", dsn, "replay", *arguments]) == 9
+        assert capfd.readouterr().err == "replayed 1 run with 3 entries: 1 would be blocked or fail\n"
+    assert run_command(["--dsn", dsn, "replay"]) == 2
+    assert "no code to replay" in capfd.readouterr().err
+
+
 def test_an_exported_journal_is_checked_without_a_database(
     dsn: str, db: Conn, shop: Callable[..., str], capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

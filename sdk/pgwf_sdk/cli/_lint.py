@@ -11,7 +11,7 @@ from pgwf_sdk._wording import count_words
 from pgwf_sdk.cli._exit import CliError, ExitCode
 from pgwf_sdk.cli._output import json_object, talk, write_json
 from pgwf_sdk.cli._session import form_option, session
-from pgwf_sdk.lint import RULES, lint_source
+from pgwf_sdk.lint import RULES, has_workflow, lint_source
 
 SCHEMA = "pgwf.lint/1"
 
@@ -23,8 +23,9 @@ SCHEMA = "pgwf.lint/1"
 def lint(references: tuple[str, ...], rules: bool) -> int:
     """Look for what a replay would not bear: clocks, randomness, I/O, threads, swallowed stops, missing awaits.
 
-    MODULE is a dotted name, a .py file, or a folder whose .py files are all looked at. The code is read, not run. A
-    line with the comment `# pgwf: ignore PGWF103` is excused from that rule. Exit code 1: something was found.
+    MODULE is a dotted name, a .py file, or a folder whose .py files are all looked at. The code is read, not run. Names
+    of pgwf are also known by `import *`, and through modules beside the file. A line with the comment
+    `# pgwf: ignore PGWF103` is excused from that rule. Exit code 1: something was found.
     """
     if rules:
         _write_rules()
@@ -34,13 +35,16 @@ def lint(references: tuple[str, ...], rules: bool) -> int:
     files = sorted({file for reference in references for file in _files(reference)})
     if not files:
         raise CliError(f"no Python file in {', '.join(references)}: nothing was looked at", ExitCode.USAGE)
-    found = [finding for file in files for finding in lint_source(_read(file), str(file))]
+    sources = {str(file): _read(file) for file in files}
+    found = [finding for file, source in sources.items() for finding in lint_source(source, file)]
     if session().form == "json":
         write_json([json_object(SCHEMA, one) for one in found])
     else:
         for one in found:
             click.echo(str(one))
-        talk(f"{len(found) or 'nothing'} found in {count_words(len(files), 'file')}")
+        looked_at = found or any(has_workflow(source, file) for file, source in sources.items())
+        nothing = "nothing found" if looked_at else "no workflow"
+        talk(f"{f'{len(found)} found' if found else nothing} in {count_words(len(files), 'file')}")
     return ExitCode.ERROR if found else ExitCode.OK
 
 

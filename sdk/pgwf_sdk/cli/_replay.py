@@ -1,4 +1,4 @@
-"""Journals and new code: `pgwf replay --check` before a deploy, and `pgwf export`."""
+"""Journals and new code: `pgwf replay` before a deploy, and `pgwf export`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 
 @click.command("replay")
-@click.option(
-    "--check", "references", multiple=True, required=True, metavar="MODULE[:ATTRIBUTE]", help="The code; repeatable."
-)
+@click.argument("modules", metavar="MODULE[:ATTRIBUTE]...", nargs=-1)
+@click.option("--check", "checked", multiple=True, metavar="MODULE[:ATTRIBUTE]", help="The same as MODULE; repeatable.")
 @click.option("--finished", is_flag=True, help="Runs that are over too, and not only those that go on.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="No more than the newest N runs.")
 @click.option(
@@ -29,12 +28,17 @@ if TYPE_CHECKING:
     help="Instead of a database: a journal that `pgwf export` wrote; repeatable.",
 )  # fmt: skip
 @output_options
-def replay(references: tuple[str, ...], finished: bool, limit: int | None, files: tuple[Path, ...]) -> int:
+def replay(
+    modules: tuple[str, ...], checked: tuple[str, ...], finished: bool, limit: int | None, files: tuple[Path, ...]
+) -> int:
     """Replay recorded runs by the workflows of MODULE, to see before a deploy whether these follow their journals.
 
     Nothing is leased, executed or written. Exit code 0 if all do, 9 if some run would be blocked or fail at once: what
     differs is printed once for all runs that differ alike.
     """
+    references = dict.fromkeys((*modules, *checked))
+    if not references:
+        raise CliError("no code to replay; expected a module or a file: pgwf replay shop.py", ExitCode.USAGE)
     workflows = [workflow for reference in references for workflow in workflows_of(reference)]
     if files:
         check = _check_files(files, workflows)
@@ -58,7 +62,7 @@ def replay(references: tuple[str, ...], finished: bool, limit: int | None, files
 @click.option("--to", "file", type=click.Path(dir_okay=False, path_type=Path), help="A file, instead of stdout.")
 @dsn_option
 def export(run_id: str, file: Path | None) -> None:
-    """Write the whole journal of a run as a JSON document, for `pgwf replay --check … --journal FILE` and for tests."""
+    """Write the whole journal of a run as a JSON document, for `pgwf replay … --journal FILE` and for tests."""
     found = ops.get_run(session().client, run_id).run_id
     document = ops.recorded_run(session().client, found).to_json()
     if file is None:

@@ -4,6 +4,6 @@
 """
 
 from pgwf_sdk.lint._findings import RULES, Finding
-from pgwf_sdk.lint._visitor import lint_source
+from pgwf_sdk.lint._visitor import has_workflow, lint_source
 
-__all__ = ["RULES", "Finding", "lint_source"]
+__all__ = ["RULES", "Finding", "has_workflow", "lint_source"]

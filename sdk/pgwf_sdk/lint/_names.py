@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
+
+import pgwf_sdk
 
 _CLOCK: Final = "use ctx.now(), which gives the same instant in each replay"
 _RANDOM: Final = "use ctx.random or ctx.uuid4(), which give the same in each replay"
@@ -82,16 +85,8 @@ _HARMLESS: Final = frozenset(
 class Names:
     """Resolves names of one module to what they were imported as."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        self._imported: dict[str, str] = {}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    bound = alias.asname or alias.name.partition(".")[0]
-                    self._imported[bound] = alias.name if alias.asname else bound
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                for alias in node.names:
-                    self._imported[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    def __init__(self, tree: ast.Module, file: Path) -> None:
+        self._imported = _imports(tree, file, set())
 
     def dotted(self, node: ast.expr) -> str | None:
         """The name an expression stands for, as `datetime.datetime.now`; None: it is no plain name."""
@@ -139,3 +134,49 @@ class Names:
         owner = function.value
         text = ast.unparse(owner).lower()
         return ("PGWF103", _IO) if "path" in text or function.attr.startswith(("read_", "write_")) else None
+
+
+def _imports(tree: ast.Module, file: Path, seen: set[Path]) -> dict[str, str]:
+    """What the names that a module imports stand for. Names it has of its neighbours are followed to their origin."""
+    imported: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                bound = alias.asname or alias.name.partition(".")[0]
+                imported[bound] = alias.name if alias.asname else bound
+        elif isinstance(node, ast.ImportFrom):
+            offered = _offered(node, file, seen)
+            for alias in node.names:
+                if alias.name == "*":
+                    imported |= {name: origin for name, origin in offered.items() if not name.startswith("_")}
+                elif alias.name in offered or not node.level:
+                    imported[alias.asname or alias.name] = offered.get(alias.name, f"{node.module}.{alias.name}")
+    return imported
+
+
+def _offered(node: ast.ImportFrom, file: Path, seen: set[Path]) -> dict[str, str]:
+    """What the module that is imported from has imported itself; nothing, if it is no neighbour of the file."""
+    if node.module == "pgwf_sdk" and not node.level:
+        return {name: f"pgwf_sdk.{name}" for name in pgwf_sdk.__all__}
+    neighbour = _neighbour(node, file)
+    if neighbour is None or neighbour in seen:
+        return {}
+    try:
+        tree = ast.parse(neighbour.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    own = {one.name for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    found = _imports(tree, neighbour, seen | {neighbour})
+    return {name: origin for name, origin in found.items() if name not in own}
+
+
+def _neighbour(node: ast.ImportFrom, file: Path) -> Path | None:
+    """The file of a module that stands in a folder of the importing file, or in one around it."""
+    parts = (node.module or "").split(".") if node.module else []
+    folders = file.absolute().parents
+    for folder in folders[node.level - 1 : node.level] if node.level else folders:
+        module = folder.joinpath(*parts)
+        for candidate in (module.with_name(f"{module.name}.py"), module / "__init__.py"):
+            if candidate.is_file():
+                return candidate
+    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pgwf_sdk.lint._branches import Branch, Function, foreign_names
@@ -36,6 +37,15 @@ def lint_source(source: str, file: str = "<source>") -> list[Finding]:
     return sorted(one for one in found if not {one.rule, None} & excused.get(one.line, set()))
 
 
+def has_workflow(source: str, file: str = "<source>") -> bool:
+    """Whether a module has code that `lint_source` looks at as a workflow's: a workflow, or what takes a context."""
+    try:
+        module = _Module(ast.parse(source, file), file)
+    except (SyntaxError, ValueError):
+        return False
+    return bool(module.workflows) or any(map(module.context_of, module.functions.values()))
+
+
 def _excused(source: str) -> dict[int, set[str | None]]:
     """Rules that a line is excused from; None stands for all of them."""
     excused: dict[int, set[str | None]] = {}
@@ -49,7 +59,7 @@ class _Module:
     """One module: which of its functions are workflows and steps, and what workflows call."""
 
     def __init__(self, tree: ast.Module, file: str) -> None:
-        self.names = Names(tree)
+        self.names = Names(tree, Path(file))
         self.file = file
         self._tree = tree
         everywhere = [node for node in ast.walk(tree) if isinstance(node, Function)]

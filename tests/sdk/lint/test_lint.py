@@ -178,9 +178,57 @@ def test_the_command_reads_files_folders_and_modules_and_ends_with_one_when_it_f
 def test_looking_at_no_file_is_an_error_and_one_file_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["lint", str(tmp_path)]) == 2
     assert "no Python file in" in capsys.readouterr().err
-    (tmp_path / "shop.py").write_text(HEAD)
+    (tmp_path / "shop.py").write_text(HEAD + "@workflow\ndef shop(ctx): return 1\n")
     assert run_command(["lint", str(tmp_path)]) == 0
     assert capsys.readouterr().err == "nothing found in 1 file\n"
+
+
+def test_files_without_a_workflow_are_told_from_files_in_which_nothing_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "steps.py").write_text(HEAD)
+    assert run_command(["lint", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == "no workflow in 1 file\n"
+
+    (tmp_path / "helpers.py").write_text("import pgwf_sdk as p\ndef total(ctx: p.Context): return ctx.now()\n")
+    assert run_command(["lint", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == "nothing found in 2 files\n"
+
+
+CLOCK = "import time\n@workflow\nasync def shop(ctx: AsyncContext):\n    ctx.sleep(1)\n    time.time()\n"
+
+
+def test_names_of_pgwf_are_known_by_a_star_import() -> None:
+    assert [one.rule for one in lint_source("from pgwf_sdk import *\n" + CLOCK)] == ["PGWF106", "PGWF101"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from base import *",
+        "from .base import *",
+        "from flows.base import *",
+        "from base import AsyncContext, workflow",
+        "from . import *",
+        "from again import *",
+    ],
+)
+def test_names_of_pgwf_are_known_through_modules_beside_the_file(tmp_path: Path, line: str) -> None:
+    folder = tmp_path / "flows"
+    folder.mkdir()
+    (folder / "base.py").write_text("from pgwf_sdk import *\nfrom again import *\n")
+    (folder / "again.py").write_text("from .base import *\n")
+    (folder / "__init__.py").write_text("from .base import AsyncContext, workflow\n")
+
+    found = lint_source(f"{line}\n{CLOCK}", str(folder / "shop.py"))
+
+    assert [one.rule for one in found] == ["PGWF106", "PGWF101"]
+
+
+def test_a_star_import_does_not_make_pgwf_of_what_its_module_defines(tmp_path: Path) -> None:
+    (tmp_path / "base.py").write_text("from pgwf_sdk import AsyncContext\ndef workflow(fn): return fn\n")
+
+    assert lint_source("from base import *\n" + CLOCK.replace("AsyncContext", "int"), str(tmp_path / "shop.py")) == []
 
 
 def test_the_rules_are_listed_without_a_database(capsys: pytest.CaptureFixture[str]) -> None:
