@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from pgwf_sdk._wording import shown
 
 _INSTANT = "datetime(2031, 2, 3, tzinfo=UTC)"
+_OFFSET_END = timedelta(hours=16)  # as PostgreSQL has it
 _TEXTS = ("run_id", "task_id", "name")
 """What callers mean when they pass the thing itself: a run's handle, a task, a workflow."""
 
@@ -64,13 +65,16 @@ def check_instants(used: str, /, **options: object) -> None:
 
 
 def check_instant(found: object, *, used: str) -> None:
-    """TypeError: no instant. ValueError: one without a time zone."""
+    """TypeError: no instant. ValueError: one without a time zone, or with one that PostgreSQL does not know."""
     if isinstance(found, timedelta):
         raise TypeError(f"{used}: found {found!r}; expected a datetime: datetime.now(UTC) + {found!r}")
     if not isinstance(found, datetime):
         raise TypeError(f"{used}: found {shown(found)}; expected a datetime, such as {_INSTANT}")
-    if found.utcoffset() is None:
+    offset = found.utcoffset()
+    if offset is None:
         raise ValueError(f"{used}: found {found!r}, which has no time zone; expected one, as in {_INSTANT}")
+    if abs(offset) >= _OFFSET_END:
+        raise ValueError(f"{used}: found {found!r}; expected less than {_OFFSET_END} between its time zone and UTC")
 
 
 def described(found: object) -> str:

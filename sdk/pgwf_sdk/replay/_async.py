@@ -14,6 +14,7 @@ from pgwf_sdk._errors import ContextError, RunCancelled, RunContinued, Serialisa
 from pgwf_sdk.replay._async_context import AsyncContext, current_scope
 from pgwf_sdk.replay._calls import Settled, TimerCall
 from pgwf_sdk.replay._commands import Blocked, Cancelled, Command, Completed, Continued, Failed, Outcome, RunInfo
+from pgwf_sdk.replay._core import check_duration
 from pgwf_sdk.replay._future import CallFuture
 from pgwf_sdk.replay._group import CallGroup
 from pgwf_sdk.replay._input import decode_input
@@ -183,7 +184,9 @@ class AsyncActivation:
         if scope is None or scope.machine is not self._machine:
             scope = self._machine.root
         seconds = max(0.0, handle.when() - self._seconds())
-        call = TimerCall(scope, "asyncio", duration=timedelta(seconds=seconds))
+        duration = timedelta(seconds=min(seconds, timedelta.max.total_seconds() // 2))
+        check_duration(duration, "a timer of asyncio")
+        call = TimerCall(scope, "asyncio", duration=duration)
         call.waiter = _TimerWaiter(self, handle)
         self._machine.open(call)
         self._timers[id(handle)] = call

@@ -207,7 +207,7 @@ class ContextCore(ABC):
 
     def _open_sleep_until(self, until: datetime) -> TimerCall:
         check_instant(until, used="ctx.sleep_until")
-        check_duration(until - self._machine.now, "ctx.sleep_until")
+        check_duration(max(until - self._machine.now, timedelta(0)), "ctx.sleep_until")
         call = TimerCall(self._scope, "sleep", until=until)
         self._machine.open(call)
         return call
@@ -404,7 +404,7 @@ def _check_patch(name: str, subject: str) -> str:
 
 
 def check_duration(duration: timedelta, subject: str) -> None:
-    """TypeError: no timedelta. ValueError: longer than ten years."""
+    """TypeError: no timedelta. ValueError: longer than ten years, whether ahead or past."""
     check_timedelta(duration, used=subject)
-    if duration > DURATION_MAX:
+    if abs(duration) > DURATION_MAX:
         raise ValueError(f"{subject}: {duration} is longer than ten years, which looks like a mistake in the unit")

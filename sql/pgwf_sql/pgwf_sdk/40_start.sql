@@ -23,7 +23,7 @@ $$;
 -- the same workflow and input changes nothing and answers created = false, whether that run still goes on or is over.
 -- p_input is what the SDK writes: {"args": […], "kwargs": {…}} as bytes; p_trace is a W3C traceparent; p_attributes is an
 -- object of what lists can find the run by, and p_singleton_key lets one run of that key be worked on at a time, or as
--- many as pgwf.limit_key says; both count only when the run is created.
+-- many as pgwf.limit_key says; both count only when the run is created.  A deadline of 'infinity' is none.
 -- Locks: the id.  Errors: WS001, WS004.  Wake-ups: workers that sleep on the need.
 create or replace function pgwf_sdk.start_run(
   p_run_id text, p_workflow text, p_need text, p_input bytea, p_encoding int, p_priority int default 3,
@@ -52,6 +52,11 @@ begin
     when p_input is null then 'input is NULL, expected {"args": […], "kwargs": {…}} as bytes'
     when p_encoding is null or p_encoding not in (1, 2, 3) then
       format('encoding is %s, expected 1 (JSON), 2 (tagged JSON) or 3 (sealed)', coalesce(p_encoding::text, 'NULL'))
+    -- What no client could read would take down each claim that brings the run; a day is left for time zones.
+    when p_deadline < 'infinity' and p_deadline not between '0001-01-02 00:00:00+00' and '9999-12-31 00:00:00+00' then
+      format('deadline is %s, expected one from 0001-01-02 to 9999-12-31, or NULL for none', p_deadline)
+    when isfinite(p_start_at) and p_start_at not between '0001-01-02 00:00:00+00' and '9999-12-31 00:00:00+00' then
+      format('start_at is %s, expected one from 0001-01-02 to 9999-12-31, or NULL for now', p_start_at)
     when octet_length(p_singleton_key) not between 1 and 512 or p_singleton_key ~ '[\x01-\x1f\x7f]' then
       format('singleton key is %L, expected 1 to 512 bytes without control characters', left(p_singleton_key, 80))
     when p_attributes is not null then pgwf_sdk._attributes_flaw(p_attributes)
@@ -72,7 +77,7 @@ begin
         hint = 'Ids are never used again; choose one that names this piece of work.';
     end if;
     perform pgwf_sdk._create_runs(array[v_n], array[p_run_id], array[p_workflow], array[p_need], array[p_input], array[p_encoding::smallint],
-      array[p_deadline], array[p_build], array[p_trace], array[null::bigint], array[null::text], p_started_by, v_now);
+      array[nullif(p_deadline, 'infinity')], array[p_build], array[p_trace], array[null::bigint], array[null::text], p_started_by, v_now);
     insert into pgwf_sdk.attribute (n, name, value)
     select v_n, a.key, a.value
     from jsonb_each(p_attributes) a
