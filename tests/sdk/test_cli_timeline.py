@@ -232,3 +232,31 @@ def test_a_step_that_runs_for_the_first_time_is_no_idle_gap() -> None:
     story.lease(1, "w-1", 0, None, None)
 
     assert "≈" not in drawn(story, asked=3600)
+
+
+@pytest.mark.parametrize("kind", ["step", "compensation"])
+def test_a_step_that_was_recorded_before_it_began_is_drawn_as_running_while_it_runs(kind: str) -> None:
+    story = Story(status="running", end=None)
+    story.entry(10, kind, "charge", "opened", lease_no=1)
+    story.lease(1, "w-1", 0, None, None)
+
+    lines = drawn(story, asked=20, width=80).splitlines()
+
+    (row,) = (line for line in lines if "charge" in line)
+    assert "█" in row
+    assert row.endswith("since 10.0 s")
+    assert lines[-1] == "━ leased  █ step"
+
+
+def test_a_step_that_was_begun_is_drawn_as_failed_where_a_lost_lease_cut_it_off() -> None:
+    story = Story(status="running", end=None)
+    story.entry(10, "compensation", "refund", "opened", lease_no=1)
+    story.lease(1, "w-1", 0, 20, "lease_lapsed")
+
+    between = drawn(story, asked=40, width=80)
+    story.lease(2, "w-2", 30, None, None)
+    again = drawn(story, asked=40, width=80)
+
+    ((left,), (taken,)) = ([line for line in text.splitlines() if "refund" in line] for text in (between, again))
+    assert ("▒" in left, "█" in left) == (True, False)
+    assert taken.index("▒") < taken.index("█")

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from pgwf_sdk.cli._session import session
-from pgwf_sdk.cli._text import cells_of, fitted, printable, printable_lines, to_ascii
+from pgwf_sdk.cli._text import cells_of, fitted, printable, to_ascii
 
 S = TypeVar("S", bound=Struct)
 
@@ -57,11 +57,11 @@ def write_sentence(text: str) -> None:
 
 
 def write_explanation(text: str) -> None:
-    """Write prose, and below its first line a report in lines as they are."""
+    """Write prose, and below its first line a report or traceback in lines as they are."""
     prose, _, report = text.partition("\n")
     write_sentence(prose)
     if report:
-        click.echo(printable_lines(report))
+        click.echo(printable(report, keep_layout=True))
 
 
 def write_rows(schema: str, rows: Sequence[S], *, columns: Columns[S], id_of: Callable[[S], str], empty: str) -> None:

@@ -22,7 +22,7 @@ from pgwf_sdk.cli._output import (
 )
 from pgwf_sdk.cli._results import print_result, wait_until_over
 from pgwf_sdk.cli._session import output_options, session
-from pgwf_sdk.cli._text import fitted, printable, printable_lines
+from pgwf_sdk.cli._text import fitted, printable
 from pgwf_sdk.cli.timeline import WIDTH_MIN, render_timeline
 
 WIDTH_PIPED = 100
@@ -123,8 +123,8 @@ def _show_timeline(run_id: str, *, fold: bool, ascii_only: bool, width: int | No
     if not run.is_final:
         write_explanation(ops.why_not_running(client, run.run_id))
     elif (failure := _failure(run)) is not None:
-        for sentence in (failure.line(), *failure.notes):
-            write_sentence(sentence)
+        for text in (failure.line(), *failure.notes):
+            write_explanation(text)
     write_lines("")
     write_lines(
         render_timeline(
@@ -149,7 +149,9 @@ def _failure(run: ops.RunSummary) -> ops.Failure | None:
     """Why a run did not complete."""
     if run.status in {"completed", "continued"}:
         return None
-    return ops.failure_of(ops.get_ending(session().client, run.run_id).payload)
+    # Of this run, not of the one it was retried as: its own journal ends with the error.
+    last = next(ops.read_journal(session().client, run.run_id, after_seq=run.entry_count - 1, limit=1), None)
+    return ops.failure_of(last.payload) if last is not None and last.kind == "run" else None
 
 
 def _show_journal(run_id: str) -> None:
@@ -181,7 +183,7 @@ def _show_why(run_id: str) -> None:
     write_object(
         "pgwf.why/1",
         {"run_id": run.run_id, "status": run.status, "sentence": sentence},
-        text=printable_lines(sentence),
+        text=printable(sentence, keep_layout=True),
         id_=run.run_id,
     )
 

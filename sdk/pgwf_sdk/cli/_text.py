@@ -22,11 +22,6 @@ def printable(text: str, *, keep_layout: bool = False) -> str:
     return (_UNSAFE_BUT_LAYOUT if keep_layout else _UNSAFE).sub(_escaped, text)
 
 
-def printable_lines(text: str) -> str:
-    """`text` with its line ends as they are, and every other control character replaced by its escape."""
-    return "\n".join(map(printable, text.split("\n")))
-
-
 def cells_of(text: str) -> int:
     """How many terminal cells `text` takes: two for wide characters, none for combining ones."""
     return len(text) if text.isascii() else sum(map(_cells_of_character, text))

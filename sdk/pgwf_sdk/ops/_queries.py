@@ -47,7 +47,9 @@ def get_run(source: Source, run_id: str) -> RunSummary:
 
 
 def get_ending(source: Source, run_id: str) -> Ending:
-    """How far the run with exactly this id is, and the JSON of its result or error once it is over."""
+    """How far the live end of the chain that the run with exactly this id belongs to is, and the JSON of its result or
+    error once it is over.
+    """
     with borrowed(source) as connection:
         _run(connection, run_id)
         ending = execute(connection, unsealed(source, _statements.ending_statement(run_id)))

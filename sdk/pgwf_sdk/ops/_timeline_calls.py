@@ -161,7 +161,7 @@ def _row_of_call(
     state = _STATE_OF_PHASE[call.resolved.phase] if call.resolved else RowState.OPEN
     if call.kind in {"step", "compensation"}:
         cut_off = starts.cut_off(call)
-        segments = (*cut_off, *_step_segments(start, end, state))
+        segments = (*cut_off, *(_step_segments(start, end, state) if call.resolved else _begun_segments(start, facts)))
         note = _outcome_words(state, end - start)
         note += ", cut off before" if cut_off else ""
     elif call.kind == "child":
@@ -199,6 +199,20 @@ def _label(call: Call) -> str:
 def _step_segments(start: datetime, end: datetime, state: RowState) -> tuple[Segment, ...]:
     look = {RowState.COMPLETED: Look.RUN, RowState.CANCELLED: Look.CANCELLED}.get(state, Look.FAILED)
     return (Segment(start, end, look),)
+
+
+def _begun_segments(start: datetime, facts: Facts) -> tuple[Segment, ...]:
+    """A step that was recorded before it began and has no outcome yet: it runs while a worker holds the run, and those
+    that lost their leases were cut off.
+    """
+    leases = [lease for lease in facts.activations if lease.ended_at is None or lease.ended_at >= start]
+    segments = tuple(
+        Segment(
+            max(start, lease.started_at), lease.ended_at or facts.ended_at, Look.FAILED if lease.ended_at else Look.RUN
+        )
+        for lease in leases
+    )
+    return segments or (Segment(start, facts.ended_at, Look.QUEUED),)
 
 
 def _child_segments(start: datetime, end: datetime, state: RowState, child: RunSummary | None) -> tuple[Segment, ...]:
