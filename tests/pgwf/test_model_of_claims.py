@@ -7,9 +7,8 @@ the beginning does, however old the position is.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from math import floor
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -25,6 +24,7 @@ from hypothesis.stateful import (
 )
 
 from tests.pgwf.leasing import Leasing
+from tests.pgwf.modelled import Bucket
 from tests.pgwf.test_model import EXAMPLES
 from tests.pgwf.test_position import CAPS, Worker
 from tests.support import Clock
@@ -59,9 +59,7 @@ class Job:
 class Need:
     paused: bool = False
     max_active: int | None = None
-    rate: float | None = None
-    tokens: float = BURST
-    filled_at: datetime | None = None
+    bucket: Bucket = field(default_factory=lambda: Bucket(burst=BURST))
 
 
 class ClaimsMachine(RuleBasedStateMachine):
@@ -109,15 +107,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         if need.max_active is not None:
             leased = sum(job.leased_until is not None and job.need == name for job in self.jobs.values())
             room = min(room, need.max_active - leased)
-        if need.rate is not None:
-            room = min(room, floor(self.tokens(need)))
-        return max(room, 0)
-
-    def tokens(self, need: Need) -> float:
-        assert need.rate is not None
-        if need.filled_at is None:
-            return BURST
-        return min(BURST, need.tokens + need.rate * (self.now - need.filled_at).total_seconds())
+        return need.bucket.starts(self.now, at_most=max(room, 0))
 
     def urgency(self, name: str) -> datetime:
         job = self.jobs[name]
@@ -161,9 +151,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         assert set(names) <= set(ready)
         assert [self.urgency(name) for name in names] == sorted(may)[:limit], names
         for need in self.needs.values():
-            count = sum(self.needs[self.jobs[name].need] is need for name in names)
-            if count and need.rate is not None:
-                need.tokens, need.filled_at = self.tokens(need) - count, self.now
+            need.bucket.spend(sum(self.needs[self.jobs[name].need] is need for name in names), self.now)
         for name in names:
             self.jobs[name].leased_until, self.jobs[name].ready_at = self.now + LEASE, None
 
@@ -233,7 +221,7 @@ class ClaimsMachine(RuleBasedStateMachine):
     def limit(self, need: str, max_active: int | None, rate: float | None) -> None:
         burst = None if rate is None else BURST
         self.pgwf.call("limit_need", need=need, worker_id="w", max_active=max_active, rate=rate, burst=burst)
-        self.needs[need].max_active, self.needs[need].rate = max_active, rate
+        self.needs[need].max_active, self.needs[need].bucket.rate = max_active, rate
 
     @rule(need=needs, pause=st.booleans())
     def pause(self, need: str, pause: bool) -> None:
