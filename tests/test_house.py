@@ -254,6 +254,17 @@ def test_documents_name_tests_that_exist() -> None:
     assert not missing
 
 
+def test_pages_that_messages_and_comments_name_exist() -> None:
+    named = {
+        (place(path), page)
+        for path in PYTHON_FILES + SQL_FILES
+        for page in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text(encoding="utf-8"))
+    }
+
+    assert named
+    assert not [(where, page) for where, page in sorted(named) if not (ROOT / page).is_file()]
+
+
 def test_each_guarantee_names_the_test_that_shows_it() -> None:
     """Up to the heading about what is not promised, each item of the page promises something."""
     page = (ROOT / "docs/guarantees.md").read_text(encoding="utf-8")

@@ -90,7 +90,9 @@ def _database_message(error: Exception) -> str:
     if sqlstate in {"42P01", "3F000", "42883"}:
         return f"database: {first_line}; the schema may be missing or older than this pgwf: run `pgwf migrate`"
     if sqlstate == "42501":
-        return f"database: {first_line}; the role lacks a right: see docs/security.md, or use another --dsn"
+        return (
+            f"database: {first_line}; the role lacks a right: see Roles in docs/sql-reference.md, or use another --dsn"
+        )
     if sqlstate in _CODE_OF_SQLSTATE:
         return first_line
     if not sqlstate:
