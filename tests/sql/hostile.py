@@ -246,6 +246,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "pgwf_sdk.signal_with_start": [{"p_run_id": "new", "p_payload": "1"}],
     "pgwf_sdk.signal_with_start_run": [{"p_run_id": "new", "p_payload_encoding": 1}],
     "pgwf_sdk.token_key": [{}],
+    "pgwf_sdk.limited_needs": [{"p_needs": ["gpu"]}],
     "pgwf_sdk.start": [{"p_run_id": "new"}],
     "pgwf_sdk.start_run": [{"p_run_id": "new"}],
     **{f"pgwf_sdk.{name}": [{}] for name in RUNS_AS_USUAL},

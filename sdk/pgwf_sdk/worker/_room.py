@@ -1,8 +1,9 @@
 """What a worker has room for: how many runs it may ask for, and by which needs.
 
 A capability with a bound of its own is counted by what uses it: steps with that need, wherever their run came from, and
-runs that were handed over for it and are between two such steps. A need that brought a run this worker cannot execute
-rests for a moment, so that those who can are first.
+runs that were handed over for it and are between two such steps. What the database bounds, or has paused, it counts by
+leases: a step with such a need begins only in a run that was leased by it. A need that brought a run this worker cannot
+execute rests for a moment, so that those who can are first.
 """
 
 import asyncio
@@ -56,6 +57,7 @@ class Room:
         self._occupants = occupants
         self._resting: dict[str, asyncio.TimerHandle] = {}
         self._strangers: dict[int, int] = {}
+        self._limited_needs: frozenset[str] = frozenset()
         self.changed: Callable[[], None] = lambda: None
         """Called when a need that had no room, or rested, may have some."""
 
@@ -76,13 +78,17 @@ class Room:
 
     def offers(self, need: str, occupant: Occupant) -> bool:
         """Whether a step of `occupant` with this need may begin here now."""
-        if need not in self._capabilities:
+        if need not in self._capabilities or (need in self._limited_needs and need != occupant.current_need):
             return False
         limited = next((name for name, names in self._names.items() if need in names), None)
         if limited is None:
             return True
         others_count = self._used(limited, (occupant,))
         return others_count + occupant.steps_with_need(limited) < self._limits[limited]
+
+    def limit(self, needs: Iterable[str]) -> None:
+        """These of the capabilities are paused, or limited for all workers together."""
+        self._limited_needs = frozenset(needs)
 
     def watched(self, need: str | None, report: Callable[P, None]) -> Callable[P, None]:
         """`report`, which is told of a step with this need, and after it whoever waits for room, if it makes some."""

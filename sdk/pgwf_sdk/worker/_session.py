@@ -110,6 +110,7 @@ class Session:
             held=self._leases,
             kept=lambda kept: self._call_threadsafe(self._kept, kept),
             drain=lambda: self._call_threadsafe(self.stop),
+            limited=lambda needs: self._call_threadsafe(self._room.limit, needs),
         )
 
         self.checkup = Checkup(
@@ -135,6 +136,7 @@ class Session:
         # The first connection is made here, so that a wrong address or an old schema is an error and not a retry.
         async with await self._connect() as first:
             self._token_key = await self._database.run(_TOKEN_KEY, first)
+            self._room.limit(await self._database.run(_limited_needs(self._settings.capabilities), first))
         log.info("worker %s: offers %s", self._settings.worker_id, ", ".join(self._settings.capabilities))
         self._tender.start()
         flushing = asyncio.create_task(self._flusher.run(), name="pgwf-flusher")
@@ -410,6 +412,10 @@ async def _end(*tasks: asyncio.Task[None]) -> None:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=_CANCEL_SECONDS)
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _limited_needs(capabilities: Sequence[str]) -> Statement[list[str]]:
+    return Statement("sdk_limited_needs", {"capabilities": list(capabilities)}, read_value, is_repeatable=True)
 
 
 def _transactions(settings: Settings, seal: Callable[[Item], Item] | None) -> Transactions:

@@ -71,18 +71,19 @@ def keepalive(worker_id: str, held: Sequence[Held], lease: timedelta) -> Stateme
 @dataclass(frozen=True, slots=True)
 class Tending:
     """What a round of tending found: seconds until something is due (None: nothing is), whether there is more to sweep
-    already, and whether to drain."""
+    already, whether to drain, and which of the worker's needs are paused or limited."""
 
     due_seconds: float | None
     has_more: bool
     is_draining: bool
+    limited_needs: frozenset[str]
 
 
 def _tend(worker_id: str, capabilities: Sequence[str], build: str, slots: int, used: int) -> Statement[Tending]:
     def read(rows: Sequence[Row]) -> Tending:
         (row,) = rows
         has_more = row["moved"] >= SWEEP_MAX or row["escalated"] >= ESCALATIONS_MAX
-        return Tending(row["due_seconds"], has_more, row["is_draining"])
+        return Tending(row["due_seconds"], has_more, row["is_draining"], frozenset(row["limited_needs"]))
 
     parameters = {
         "worker_id": worker_id,
@@ -119,6 +120,7 @@ class Tender(threading.Thread):
         held: Callable[[], Sequence[Held]],
         kept: Callable[[Sequence[Kept]], None],
         drain: Callable[[], None],
+        limited: Callable[[frozenset[str]], None],
     ) -> None:
         super().__init__(name="pgwf-tender", daemon=True)
         self._database = database
@@ -130,6 +132,7 @@ class Tender(threading.Thread):
         self._held = held
         self._kept = kept
         self._drain = drain
+        self._limited = limited
         self._interval_seconds = lease.total_seconds() / 3
         self._began_time = -math.inf  # Of the last round, on the monotonic clock, as the next two.
         self._due_time = math.inf  # Of the next round, if something asked for one.
@@ -177,6 +180,7 @@ class Tender(threading.Thread):
                 self._kept(execute(connection, keepalive(self._worker_id, held, self._lease)))
             found = execute(connection, _tend(self._worker_id, self._capabilities, self._build, self._slots, len(held)))
             self.contact_time = time.monotonic()
+            self._limited(found.limited_needs)
             if found.is_draining and not self._is_draining:
                 self._is_draining = True  # Once: whoever hears of it twice is to stop at once.
                 self._drain()

@@ -11,6 +11,7 @@ as $$
 begin
   perform pgwf._change_need(p_need, p_worker_id);
   insert into pgwf.need_setting (need, paused) values (p_need, true) on conflict (need) do update set paused = true;
+  perform pgwf._tell_workers(p_need);
   perform pgwf._trace_setting('pause_need', p_worker_id, jsonb_build_object('need', p_need));
 end
 $$;
@@ -28,6 +29,7 @@ begin
   update pgwf.need_setting set paused = false where need = p_need;
   delete from pgwf.need_setting where need = p_need and max_active is null and rate is null;
   perform pgwf._wake_needs(array[p_need]);
+  perform pgwf._tell_workers(p_need);
   perform pgwf._trace_setting('resume_need', p_worker_id, jsonb_build_object('need', p_need));
 end
 $$;
@@ -66,6 +68,7 @@ begin
   where l.n = mine.n
     and l.capped <> (p_max_active is not null);
   perform pgwf._wake_needs(array[p_need]);
+  perform pgwf._tell_workers(p_need);
   perform pgwf._trace_setting(
     'limit_need', p_worker_id,
     jsonb_build_object('need', p_need, 'max_active', p_max_active, 'rate', p_rate, 'burst', v_burst));
@@ -152,6 +155,18 @@ begin
   if v_flaw is not null then
     perform pgwf._refuse(case when p_need is null then '23502' else 'WF001' end, replace(v_flaw, 'next_need', 'need'));
   end if;
+end
+$$;
+
+-- The workers that offer a need ask anew what holds for it: steps that need it begin only where its settings say so.
+create or replace function pgwf._tell_workers(p_need text)
+returns void
+language plpgsql
+volatile
+as $$
+begin
+  perform pgwf._notify(array(
+    select pgwf.channel('worker.' || w.worker_id) from pgwf.worker as w where p_need = any (w.capabilities)));
 end
 $$;
 

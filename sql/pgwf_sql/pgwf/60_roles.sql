@@ -97,6 +97,7 @@ declare
       'pgwf.forget_worker', 'pgwf.sweep', 'pgwf.add_partitions', 'pgwf_sdk.add_partitions'],
     'pgwf_worker', array[
       'pgwf_sdk.token_key',
+      'pgwf_sdk.limited_needs',
       'pgwf_sdk.stray_leases',
       'pgwf.get_work', 'pgwf.extend_leases', 'pgwf.reschedule_jobs', 'pgwf.complete_jobs', 'pgwf.worker_heartbeat',
       'pgwf.next_wakeup', 'pgwf.sleep_in_turn', 'pgwf.wake_next', 'pgwf_sdk.advance', 'pgwf_sdk.append_entry', 'pgwf_sdk.keepalive', 'pgwf_sdk.end_overdue', 'pgwf_sdk.escalate_tasks', 'pgwf_sdk.next_overdue', 'pgwf_journal.code_numbers'],

@@ -44,6 +44,18 @@ begin
 end
 $$;
 
+-- Effect: those of p_needs that are paused or limited.  A step with such a need begins only in a run that was leased by it.
+-- Errors: none.
+create or replace function pgwf_sdk.limited_needs(p_needs text[]) returns text[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select array(
+    select s.need from pgwf.need_setting s
+    where s.need = any (p_needs) and (s.paused or s.max_active is not null or s.rate is not null)
+    order by s.need)
+$$;
+
 -- Effect: none. The runs a worker has leased beside p_known: the call that leased them may have lost its connection before
 -- the answer came. Lapsed leases are left to the sweep.  Locks: none.  Errors: none of its own.
 create or replace function pgwf_sdk.stray_leases(p_worker_id text, p_known bigint[])

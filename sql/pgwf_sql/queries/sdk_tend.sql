@@ -9,6 +9,7 @@ select
   pgwf.sweep(p_worker_id => %(worker_id)s::text, p_limit => %(sweep_max)s::int) as moved,
   pgwf_sdk.end_overdue(p_worker_id => %(worker_id)s::text) as ended,
   pgwf_sdk.escalate_tasks(p_worker_id => %(worker_id)s::text, p_limit => %(escalations_max)s::int) as escalated,
+  pgwf_sdk.limited_needs(%(capabilities)s::text[]) as limited_needs,
   extract(epoch from least(
     pgwf.next_wakeup(%(capabilities)s::text[]),
     pgwf_sdk.next_overdue()) - pgwf._now())::double precision as due_seconds

@@ -1,0 +1,1 @@
+select pgwf_sdk.limited_needs(%(capabilities)s::text[])
