@@ -254,43 +254,50 @@ class Driver:
 
     def _pump(self) -> None:
         """Send the next item if there is something to say; otherwise wait for the next instant."""
-        if self._is_over or self._in_flight is not None or self._is_numbering:
-            return
-        if self._is_explaining or self._is_settling:
-            return
-        self._tell_deferred()
-        is_quiet = self.waits.is_quiet and self._steps.is_quiet
-        if self._outcome is None and not is_quiet:
-            self._look_around()
-        elif is_quiet and not (self._batch or self._outcome or self._wants_inbox or self._steps.is_idle):
-            return  # Its steps will say when there is more.
-        # What was said before goes first: a patch marker must not come after what the new code did.
-        if not is_quiet and self._head.seq is not None and not self._batch.news and self._give_turn():
-            return
-        codes = {one.code for one in (*self._batch.drafts, *self._withdrawn) if one.code is not None}
-        if not is_quiet:
-            codes |= self.waits.silent_codes()
-        codes |= self._home.codes
-        numbers = self._port.code_numbers(codes, self._numbered) if codes else _NO_NUMBERS
-        if numbers is None:
-            self._is_numbering = True
-            return
-        item = self._next_item()
-        if item is None:
-            self._alarm.set(_earliest(self._steps.next_instant, self.waits.next_instant()))
-            return
-        item.entries = [
-            one.entry if one.code is None else replace(one.entry, code=numbers.get(one.code))
-            for one in self._batch.drafts
-        ]
-        item.consumed, item.children = self._batch.consumed, self._batch.children
-        item.tasks, item.attempts, item.cancels = self._batch.tasks, self._batch.attempts, self._batch.cancels
-        item.attaches = self._batch.attaches
-        item.decides, item.told = bool(self._batch.by_deadline) or self._wants_inbox, self._batch.told
-        self._wants_inbox = False
-        self._in_flight, self._batch = self._batch, Batch()
-        self.is_giving_back = item.disposition != "keep"
-        self._port.submit(self, item)
+        try:
+            if self._is_over or self._in_flight is not None or self._is_numbering:
+                return
+            if self._is_explaining or self._is_settling:
+                return
+            self._tell_deferred()
+            is_quiet = self.waits.is_quiet and self._steps.is_quiet
+            if self._outcome is None and not is_quiet:
+                self._look_around()
+            elif is_quiet and not (self._batch or self._outcome or self._wants_inbox or self._steps.is_idle):
+                return  # Its steps will say when there is more.
+            # What was said before goes first: a patch marker must not come after what the new code did.
+            if not is_quiet and self._head.seq is not None and not self._batch.news and self._give_turn():
+                return
+            codes = {one.code for one in (*self._batch.drafts, *self._withdrawn) if one.code is not None}
+            if not is_quiet:
+                codes |= self.waits.silent_codes()
+            codes |= self._home.codes
+            numbers = self._port.code_numbers(codes, self._numbered) if codes else _NO_NUMBERS
+            if numbers is None:
+                self._is_numbering = True
+                return
+            item = self._next_item()
+            if item is None:
+                self._alarm.set(_earliest(self._steps.next_instant, self.waits.next_instant()))
+                return
+            item.entries = [
+                one.entry if one.code is None else replace(one.entry, code=numbers.get(one.code))
+                for one in self._batch.drafts
+            ]
+            item.consumed, item.children = self._batch.consumed, self._batch.children
+            item.tasks, item.attempts, item.cancels = self._batch.tasks, self._batch.attempts, self._batch.cancels
+            item.attaches = self._batch.attaches
+            item.decides, item.told = bool(self._batch.by_deadline) or self._wants_inbox, self._batch.told
+            self._wants_inbox = False
+            self._in_flight, self._batch = self._batch, Batch()
+            self.is_giving_back = item.disposition != "keep"
+            self._port.submit(self, item)
+        except Exception as error:  # noqa: BLE001 - a run that breaks its worker would break each that takes it
+            self._is_settling = False
+            if self._head.seq is None:
+                self.lose(f"it cannot be given back: {_failure.line_of(error)}")
+            else:
+                self.broke(error)
 
     def _tell_deferred(self) -> None:
         """Let the code go on with results that may be recorded later, if nothing else comes before them."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pgwf_sdk import AsyncContext, Client, Context, RetryPolicy, RunFailedError, step, workflow
+from pgwf_sdk import AsyncContext, Client, Context, RetryPolicy, RunFailedError, ops, step, workflow
+from tests.support import wait_until
 
 if TYPE_CHECKING:
     from tests.sdk.worker.conftest import StartWorker
@@ -128,3 +130,27 @@ def test_a_result_that_cannot_be_read_fails_its_run(client: Client, start_worker
 
     with pytest.raises(RunFailedError, match="SerialisationError: result: PermissionError when it was read"):
         client.start(run()).result(timeout=SOON)
+
+
+class BrokenHandler(logging.Handler):
+    """Raises for what is said of one run's failure."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("run empty failed"):
+            raise OSError("the disk of logs is full")
+
+
+@pytest.mark.parametrize("run", [empty, empty_async], ids=["def", "async def"])
+def test_a_handler_of_logs_that_raises_breaks_no_worker(client: Client, start_worker: StartWorker, run: Any) -> None:
+    handler = BrokenHandler()
+    logger = logging.getLogger("pgwf_sdk.worker")
+    logger.addHandler(handler)
+    try:
+        start_worker(run, whole)
+        client.start(run(), run_id="empty")
+        wait_until(lambda: client.get("empty").status() == "waiting", "the run is given back")
+
+        assert client.start(whole()).result(timeout=SOON) == "whole"
+        assert "the disk of logs is full" in str(ops.why_not_running(client, "empty"))
+    finally:
+        logger.removeHandler(handler)
