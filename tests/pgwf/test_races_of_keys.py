@@ -393,3 +393,75 @@ def test_a_claim_passes_over_a_key_that_a_sweep_brings_up(
     first.commit()
 
     assert len(pgwf.get_work("python", "b", limit=5)) == 1
+
+
+@pytest.mark.parametrize("first_call", ["lease_job", "get_work"])
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+def test_a_person_who_takes_the_last_place_of_a_key_waits_for_whoever_is_taking_it(
+    pgwf: Leasing, racers: tuple[Racer, Racer], first_call: str, committed: bool
+) -> None:
+    submit_keyed(pgwf, "a", need="a")
+    submit_keyed(pgwf, "b", need="b")
+    first, second = racers
+    first.begin()
+    if first_call == "lease_job":
+        first.call("lease_job", job_id="a", worker_id="ann")
+    else:
+        first.call("get_work", **claim("a"))
+
+    taking = second.start_blocked("lease_job", job_id="b", worker_id="bob")
+    if committed:
+        first.commit()
+    else:
+        first.rollback()
+
+    answer = outcome(taking)
+    assert (answer == "WF006", isinstance(answer, list)) == (committed, not committed)
+    assert (pgwf.status("a"), pgwf.status("b")) == (("ACTIVE", "READY") if committed else ("READY", "ACTIVE"))
+
+
+def test_a_claim_passes_over_a_key_whose_last_place_a_person_is_taking(
+    pgwf: Leasing, racers: tuple[Racer, Racer]
+) -> None:
+    submit_keyed(pgwf, "a", need="a")
+    submit_keyed(pgwf, "b", need="b")
+    first, second = racers
+    first.begin()
+    first.call("lease_job", job_id="a", worker_id="ann")
+
+    assert second.call("get_work", **claim("b")) == []
+    first.rollback()
+
+    assert job_ids(pgwf.get_work("b")) == ["b"]
+
+
+@pytest.mark.parametrize("max_active", [1, 2])
+def test_a_person_waits_for_a_change_of_the_limit_and_takes_a_place_if_there_is_one(
+    pgwf: Leasing, racers: tuple[Racer, Racer], max_active: int
+) -> None:
+    submit_keyed(pgwf, "a", need="a")
+    submit_keyed(pgwf, "b", need="b")
+    pgwf.take("a")
+    first, second = racers
+    first.begin()
+    first.call("limit_key", key="K", worker_id="op", max_active=max_active)
+
+    taking = second.start_blocked("lease_job", job_id="b", worker_id="bob")
+    first.commit()
+
+    assert (outcome(taking) == "WF006") == (max_active == 1)
+
+
+def test_a_change_of_the_limit_waits_for_a_person_who_is_taking_a_place(
+    pgwf: Leasing, racers: tuple[Racer, Racer]
+) -> None:
+    submit_keyed(pgwf, "a", "b")
+    first, second = racers
+    first.begin()
+    first.call("lease_job", job_id="a", worker_id="ann")
+
+    changing = second.start_blocked("limit_key", key="K", worker_id="op", max_active=2)
+    first.commit()
+
+    assert isinstance(outcome(changing), list)
+    assert job_ids(pgwf.get_work(limit=5)) == ["b"]

@@ -11,6 +11,9 @@ from tests.pgwf.leasing import Leasing, held, job_ids
 from tests.pgwf.racing import Racer, outcome
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from tests.pgwf.racing import Rows
     from tests.support import Clock
 
 CLAIM: dict[str, Any] = {"worker_id": "w", "worker_caps": ["python"], "limit_jobs": 5}
@@ -204,6 +207,53 @@ def test_a_claim_passes_over_a_job_in_an_unheld_call(pgwf: Leasing, racers: tupl
 
     assert second.call("get_work", **CLAIM) == []
     first.commit()
+
+
+ON_ONE_JOB: dict[str, dict[str, Any]] = UNHELD | {"cancel_job": {}, "clear_crash_concern": {}, "wake_jobs": {}}
+
+
+def on(name: str, function: str) -> dict[str, Any]:
+    """The arguments of a call of ON_ONE_JOB."""
+    job: dict[str, Any] = {"job_ids": [name]} if function == "wake_jobs" else {"job_id": name}
+    return {**job, "worker_id": "op", **ON_ONE_JOB[function]}
+
+
+@pytest.mark.parametrize("later", ON_ONE_JOB)
+@pytest.mark.parametrize("earlier", ON_ONE_JOB)
+@pytest.mark.parametrize("asleep", [False, True], ids=["ready", "asleep"])
+def test_two_calls_on_a_job_nobody_holds_do_together_what_they_do_one_after_the_other(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], earlier: str, later: str, asleep: bool
+) -> None:
+    for name in ("raced", "calm"):
+        pgwf.submit(name, available_at=clock.now() + timedelta(hours=1) if asleep else None)
+    one, two = racers
+    answers = [settled(one.start(function, **on("calm", function))) for function in (earlier, later)]
+
+    one.begin()
+    first = settled(one.start(earlier, **on("raced", earlier)))
+    if first == "done":
+        second = two.start_blocked(later, **on("raced", later))
+        one.commit()
+    else:
+        one.rollback()
+        second = two.start(later, **on("raced", later))
+
+    assert [first, settled(second)] == answers
+    assert state(pgwf, "raced") == state(pgwf, "calm")
+
+
+def settled(call: Future[Rows]) -> str:
+    """`done`, or the SQLSTATE of a refusal."""
+    answer = outcome(call)
+    return answer if isinstance(answer, str) else "done"
+
+
+def state(pgwf: Leasing, name: str) -> list[dict[str, Any]]:
+    return pgwf.rows(
+        "select status, next_need, priority, available_at from pgwf.jobs_with_status where job_id = %(name)s"
+        " union all select outcome, next_need, priority, available_at from pgwf.jobs_archive where job_id = %(name)s",
+        {"name": name},
+    )
 
 
 @pytest.mark.parametrize("function", ["cancel_job", "wake_jobs"])
