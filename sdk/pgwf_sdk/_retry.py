@@ -104,10 +104,10 @@ class NonRetryable(Exception):  # noqa: N818 - reads as what it says: raise NonR
     """Raise it in a step to fail at once, whatever the retry policy says."""
 
 
-class RetryAfter(Exception):  # noqa: N818 - reads as what it says: raise RetryAfter("busy", delay=…)
+class RetryAfter(Exception):  # noqa: N818 - reads as what it says: raise RetryAfter(timedelta(seconds=30), "busy")
     """Raise it in a step to be tried again after `delay` instead of the policy's pause. The attempt counts."""
 
-    def __init__(self, message: str = "", *, delay: timedelta) -> None:
+    def __init__(self, delay: timedelta, message: str = "") -> None:
         super().__init__(message)
-        check_timedelta(delay, used="RetryAfter(delay=…)")
+        check_timedelta(delay, used="RetryAfter(delay)")
         self.delay = delay

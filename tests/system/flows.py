@@ -91,7 +91,7 @@ def flaky(name: str) -> str:
     """Leave a trace, and succeed in the third attempt only."""
     _act(f"{name} {current_step().attempt}")
     if current_step().attempt < 3:
-        raise RetryAfter("not yet", delay=timedelta(seconds=3))
+        raise RetryAfter(timedelta(seconds=3), "not yet")
     return name.upper()
 
 

@@ -252,7 +252,7 @@ class AsyncClient:
     async def retry(
         self, run_id: str, workflow: Workflow[..., R] | None = None, *, by: str | None = None
     ) -> "AsyncRun[R]":
-        """Run a failed, cancelled or terminated run again from the entry it failed at, as a new run `<run_id>~2`."""
+        """Run a run that ended badly again, from where it failed, as a new one, `<id>~2`, with new idempotency keys."""
         return self._handle(await self._database.run(_calls.retry(run_id, workflow, by=by or self.name)), workflow)
 
     async def fork(

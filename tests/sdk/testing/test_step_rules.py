@@ -74,7 +74,7 @@ def test_retry_after_overrides_the_pause_of_the_policy(env: Environment) -> None
     def busy() -> str:
         attempts.append(env.now())
         if len(attempts) == 1:
-            raise RetryAfter("busy", delay=timedelta(seconds=3))
+            raise RetryAfter(timedelta(seconds=3), "busy")
         return "served"
 
     @workflow
@@ -143,7 +143,7 @@ def test_no_attempt_begins_after_the_time_that_a_step_may_take_in_all(env: Envir
 
     def refuse() -> None:
         seen.append(current_step().attempt)
-        raise RetryAfter("later", delay=timedelta(minutes=50))
+        raise RetryAfter(timedelta(minutes=50), "later")
 
     hour = timedelta(hours=1)
     limited = {
