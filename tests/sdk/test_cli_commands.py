@@ -109,7 +109,7 @@ def test_a_run_is_started_by_the_name_of_its_workflow(pgwf: Pgwf, arguments: lis
         (["start", f"{SHOP}:doubling", "-i", "{"], "-i {: it is not JSON"),
         (["start", f"{SHOP}:doubling", "-i", "3"], "expected a JSON object"),
         (["start", f"{SHOP}:doubling", "-P", "number=1", "--attribute", "ann"], "expected NAME=TEXT, such as"),
-        (["start", f"{SHOP}:NUMBER"], "it is a int, expected a workflow"),
+        (["start", f"{SHOP}:NUMBER"], "it is an int, expected a workflow"),
         (["start", f"{SHOP}:trebling"], "has no 'trebling'"),
         (["start", f"{SHOP}:WORKFLOWS"], "it has several workflows"),
         (["start", "no.such.module:x"], "no module 'no.such.module'"),
@@ -274,7 +274,7 @@ def test_a_task_without_variants_is_decided_as_it_is_shown(pgwf: Pgwf, db: Conn)
 
     (expires_at,) = (found.expires_at for found in ops.list_tasks(db))
     assert expires_at is not None
-    assert f"yours until {expires_at:%Y-%m-%d %H:%M} UTC, when it expires\n" in claimed.err
+    assert f"yours until {expires_at:%Y-%m-%d %H:%M:%S} UTC, when it expires\n" in claimed.err
     assert "state   claimed by ann\n" in claimed.out
     assert f"pgwf human decide {task} -i JSON\n      JSON: integer >= 1, <= 5\n" in claimed.out
     without = pgwf("human", "decide", task, "--as", "ann")

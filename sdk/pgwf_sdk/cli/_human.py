@@ -9,12 +9,13 @@ import click
 import msgspec
 
 from pgwf_sdk import ops
+from pgwf_sdk._wording import instant_words
 from pgwf_sdk.cli._durations import duration
 from pgwf_sdk.cli._exit import CliError, ExitCode
 from pgwf_sdk.cli._output import talk, write_object, write_rows
 from pgwf_sdk.cli._parameters import assembled, parse_parameters, read_input
 from pgwf_sdk.cli._session import output_options, session
-from pgwf_sdk.cli._text import printable
+from pgwf_sdk.cli._text import printable, when
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,10 +58,10 @@ def list_command(need: str | None, mine: bool, overdue: bool, with_decided: bool
             "task": lambda task: task.task_id,
             "title": lambda task: task.title or task.name,
             "need": _need,
-            "status": lambda task: task.state,
+            "status": lambda task: f"{task.state}, overdue" if task.is_overdue else task.state,
             "holder": lambda task: task.decided_by or task.holder or "",
-            "due": lambda task: _when(task.due_at),
-            "opened": lambda task: _when(task.created_at),
+            "due": lambda task: when(task.due_at),
+            "opened": lambda task: when(task.created_at),
         },
         id_of=lambda task: task.task_id,
         empty="no task is open",
@@ -180,7 +181,8 @@ def _description(task: ops.TaskSummary) -> str:
         f"  task    {task.task_id}",
         f"  run     {task.run_id}",
         f"  need    {_need(task)}",
-        f"  state   {task.state}{f' by {task.decided_by or task.holder}' if task.decided_by or task.holder else ''}",
+        f"  state   {task.state}{f' by {task.decided_by or task.holder}' if task.decided_by or task.holder else ''}"
+        f"{', overdue' if task.is_overdue else ''}",
         f"  opened  {_when(task.created_at)}",
     ]
     lines += [f"  for     {task.assigned}"] if task.assigned else []
@@ -228,7 +230,7 @@ def _due(task: ops.TaskSummary) -> str:
 
 
 def _when(instant: datetime | None) -> str:
-    return instant.strftime("%Y-%m-%d %H:%M UTC") if instant is not None else ""
+    return instant_words(instant) if instant is not None else ""
 
 
 COMMANDS = MappingProxyType({"human": human})

@@ -6,6 +6,7 @@ from types import MappingProxyType
 import click
 
 from pgwf_sdk import ops
+from pgwf_sdk._names import HUMAN_PREFIX
 from pgwf_sdk.cli._limits import filled, limit_options, limit_words, set_limits
 from pgwf_sdk.cli._output import talk, write_rows
 from pgwf_sdk.cli._session import dsn_option, output_options, session
@@ -31,7 +32,7 @@ def needs(context: click.Context) -> None:
             "ready": lambda row: f"{ops.COUNT_MAX - 1}+" if row.ready >= ops.COUNT_MAX else str(row.ready),
             "oldest": lambda row: when(row.oldest_ready_at),
             "running": lambda row: str(row.running),
-            "workers": lambda row: str(row.workers) if row.workers or not row.ready else "none!",
+            "workers": _workers,
             "limits": _limits,
         },
         id_of=lambda row: row.need,
@@ -55,6 +56,15 @@ def limit(need: str, max_active: int | None, rate: float | None, burst: float | 
         is_lifted=is_lifted,
         unlimited="no limit",
     )
+
+
+def _workers(row: ops.NeedSummary) -> str:
+    """How many live workers offer it; what people answer needs none."""
+    if row.workers:
+        return str(row.workers)
+    if row.need.startswith(HUMAN_PREFIX):
+        return "people"
+    return "none!" if row.ready else "0"
 
 
 def _each(act: Callable[[str], None], said: str) -> Callable[[tuple[str, ...]], None]:

@@ -26,6 +26,7 @@ _COLOUR_OF_STATUS = {
     "blocked": "red",
     "crash_concern": "red",
     "expired": "red",
+    "overdue": "red",
     "cancelled": "yellow",
     "terminated": "yellow",
     "paused": "yellow",
@@ -118,8 +119,14 @@ def _write_table(rows: Sequence[S], columns: Columns[S]) -> None:
     for line in cells:
         shown = _fitted(line, widths)
         if now.is_coloured and status_column is not None:
-            shown[status_column] = click.style(shown[status_column], fg=_COLOUR_OF_STATUS.get(line[status_column]))
+            shown[status_column] = click.style(shown[status_column], fg=_colour_of(line[status_column]))
         click.echo(_COLUMN_GAP.join(shown).rstrip(), color=now.is_coloured)
+
+
+def _colour_of(status: str) -> str | None:
+    """Of a status with a remark (`open, overdue`) the remark's, if it has one."""
+    state, _, remark = status.partition(", ")
+    return _COLOUR_OF_STATUS.get(remark) or _COLOUR_OF_STATUS.get(state)
 
 
 def _fitted(cells: Sequence[str], widths: Sequence[int]) -> list[str]:

@@ -120,7 +120,8 @@ class Ending(Struct, frozen=True, kw_only=True):
 class OpenCall(Struct, frozen=True, kw_only=True):
     """A call the journal opened and nothing has resolved yet: a timer, a wait, a child, a human task.
 
-    `run_id` is that of the run a call is attached to.
+    `ends_at` is when a timer fires, or when a wait times out (None: never). `run_id` is that of the run a call is
+    attached to.
     """
 
     seq: int
@@ -128,6 +129,7 @@ class OpenCall(Struct, frozen=True, kw_only=True):
     kind: str
     name: str
     recorded_at: datetime
+    ends_at: datetime | None = None
     run_id: str | None = None
 
 
@@ -165,7 +167,8 @@ class TaskSummary(Struct, frozen=True, kw_only=True):
 
     Only `assigned` may decide it, if given; those in `excluded` may not. A claim that has run out counts as none:
     `state` is then `open` and `holder` None. `need` is that of now: a task that is due and that nobody holds is handed
-    on, from `first_need` to `escalate_need` (None: to nobody), at `escalated_at`.
+    on, from `first_need` to `escalate_need` (None: to nobody), at `escalated_at`. `is_overdue` is decided by the
+    database's clock: nobody has decided it, and it was due.
     """
 
     task_id: str
@@ -186,6 +189,7 @@ class TaskSummary(Struct, frozen=True, kw_only=True):
     holder: str | None
     claim_until: datetime | None
     due_at: datetime | None
+    is_overdue: bool = False
     expires_at: datetime | None
     decision: str | None
     decided_by: str | None

@@ -1,7 +1,7 @@
 """Why a run is not running: a sentence or two that say what it waits for, since when, and what can be done."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -12,6 +12,8 @@ from pgwf_sdk.ops._rows import Attempt, OpenCall, RunSummary, TaskSummary
 
 COUNT_MAX = 1001
 """Counts stop here: whether there are a thousand or a million more changes nothing."""
+
+_SOON = timedelta(seconds=1)
 
 NAMED_CALLS_MAX = 3
 """More waits than this are counted, not named."""
@@ -175,11 +177,12 @@ def _key_words(situation: Situation) -> str | None:
 
 
 def _waiting(situation: Situation) -> str:
-    waits = [_task_words(task, situation) for task in situation.open_tasks]
-    waits += [_wait_words(call, situation) for call in situation.open_calls if call.kind != "human"]
-    waits += [_attempt_words(attempt, situation) for attempt in situation.attempts]
+    waits = [(_task_words(task, situation), task.expires_at) for task in situation.open_tasks]
+    waits += [(_wait_words(call, situation), call.ends_at) for call in situation.open_calls if call.kind != "human"]
+    waits += [(_attempt_words(attempt, situation), attempt.next_at) for attempt in situation.attempts]
     until = situation.run.available_at
-    next_look = f" It looks again in {situation.until(until)}." if until else ""
+    is_told = until is not None and any(end is not None and end <= until + _SOON for _, end in waits[:NAMED_CALLS_MAX])
+    next_look = f" It looks again in {situation.until(until)}." if until and not is_told else ""
     if not waits:
         if until:
             return (
@@ -191,7 +194,7 @@ def _waiting(situation: Situation) -> str:
             "It waits for something from outside, such as a signal, without a deadline; the last line of "
             f"`pgwf show {situation.run.run_id} --journal` says how far it has come."
         )
-    named = waits[:NAMED_CALLS_MAX]
+    named = [words for words, _ in waits[:NAMED_CALLS_MAX]]
     if more := len(waits) - len(named):
         named.append(f"{count_words(more, 'more call')}")
     return f"It waits for {_listed(named)}.{next_look}"
@@ -208,7 +211,7 @@ def _task_words(task: TaskSummary, situation: Situation) -> str:
         due = situation.since(task.due_at) if is_late else situation.until(task.due_at)
         words += f", overdue by {due}" if is_late else f", due in {due}"
         words += _escalation_words(task, situation, is_late=is_late)
-    return words
+    return words + _end_words("expires", task.expires_at, situation)
 
 
 def _escalation_words(task: TaskSummary, situation: Situation, *, is_late: bool) -> str:
@@ -230,16 +233,29 @@ def _attempt_words(attempt: Attempt, situation: Situation) -> str:
 
 def _wait_words(call: OpenCall, situation: Situation) -> str:
     since = situation.since(call.recorded_at)
+    ends = _end_words("fires" if call.kind == "timer" else "times out", call.ends_at, situation)
     if call.kind == "timer":
-        return f"a timer set {since} ago"
+        return f"a timer set {since} ago{ends}"
     if call.kind == "child":
         child = situation.children.get(call.key)
         if child is None:
             return f"child run {call.name!r}, since {since}"
         return f"child run {child.run.run_id!r}, since {since}, which {_child_words(child)}"
     if call.kind == "attach":
-        return f"run {call.run_id!r} to be over, since {since} (`pgwf why {call.run_id}`)"
-    return f"{call.kind} {call.name!r}, since {since}"
+        return f"run {call.run_id!r} to be over, since {since} (`pgwf why {call.run_id}`){ends}"
+    how = {
+        "signal": f" (`pgwf signal {situation.run.run_id} {call.name}`)",
+        "awakeable": (
+            " (who has its token completes it: `client.complete_awakeable(token, value)`, or in SQL"
+            " `select pgwf_sdk.complete_awakeable('TOKEN', 'JSON')`)"
+        ),
+    }
+    return f"{call.kind} {call.name!r}, since {since}{how.get(call.kind, '')}{ends}"
+
+
+def _end_words(ends: str, at: datetime | None, situation: Situation) -> str:
+    """When what is waited for ends by the clock; nothing where it does not."""
+    return "" if at is None else f", {ends} in {situation.until(at)}"
 
 
 def _child_words(child: ChildOutlook) -> str:

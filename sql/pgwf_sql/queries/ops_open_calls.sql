@@ -4,11 +4,16 @@ select
   e.kind,
   e.name,
   e.recorded_at,
-  case when e.kind = 'attach' then (
-    select convert_from(o.payload, 'UTF8')::jsonb ->> 'run_id'
-    from pgwf_journal.entry o
-    where o.n = e.n and o.seq = e.seq and o.encoding = 1) end as run_id
+  coalesce(
+    (wait.said ->> 'until')::timestamptz,
+    e.recorded_at + (wait.said ->> 'microseconds')::double precision * interval '1 microsecond') as ends_at,
+  wait.said ->> 'run_id' as run_id
 from pgwf_journal.entries e
+left join lateral (
+  select convert_from(o.payload, 'UTF8')::jsonb as said
+  from pgwf_journal.entry o
+  where o.n = e.n and o.seq = e.seq and o.encoding = 1 and e.kind in ('timer', 'signal', 'awakeable', 'attach')
+) wait on true
 where e.n = %(n)s
   and e.phase = 'opened'
   and e.kind <> 'run'

@@ -17,6 +17,7 @@ select
   t.holder,
   t.claim_until,
   t.due_at,
+  t.is_undecided and coalesce(t.due_at < pgwf._now(), false) as is_overdue,
   nullif(t.expires_at, 'infinity') as expires_at,
   t.decision,
   t.decided_by,

@@ -164,7 +164,7 @@ def test_a_task_that_is_handed_on_is_shown_so_wherever_it_is_shown(
     assert "human.lead (first human.risk)" in said("human", "list")
     shown = said("human", "show", task.task_id)
     assert "need    human.lead (first human.risk)" in shown
-    assert f"handed on {task.created_at + 4.5 * HOUR:%Y-%m-%d %H:%M UTC}" in shown
+    assert f"handed on {task.created_at + 4.5 * HOUR:%Y-%m-%d %H:%M:%S UTC}" in shown
     assert "handed on from 'human.risk' to 'human.lead' 1h 0m ago" in said("why", run.run_id)
     assert "human release" in (drawn := said("show", run.run_id))
     assert "open to human.lead since 1h 0m" in drawn

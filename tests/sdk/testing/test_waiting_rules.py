@@ -108,7 +108,10 @@ def test_a_timer_that_lost_its_race_wakes_nobody(env: Environment) -> None:
     env.settle()
     assert run.details().available_at == began + 2 * HOUR, "the second timer, and no longer the first"
     why = ops.why_not_running(env.client, run.run_id)
-    assert why == "It waits for a timer set 0 ms ago; and signal 'second', since 0 ms. It looks again in 2h 0m."
+    assert why == (
+        "It waits for a timer set 0 ms ago, fires in 2h 0m; and signal 'second', since 0 ms"
+        f" (`pgwf signal {run.run_id} second`)."
+    )
     assert [phase for phase, _ in recorded(env, run, "/timer:asyncio#1")] == ["opened", "cancelled"]
     run.signal("second", "b")
 

@@ -1,0 +1,54 @@
+"""Why a run waits: when that ends by itself, and what ends it sooner."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from pgwf_journal import Kind, Phase
+from pgwf_sdk import ops
+from tests.sdk.sql.hand import Hand, entry, start, task
+
+if TYPE_CHECKING:
+    from tests.support import Clock
+
+Conn = psycopg.Connection[Any]
+
+
+def test_why_a_run_waits_says_when_each_wait_ends_and_who_ends_it(db: Conn, clock: Clock) -> None:
+    hand = Hand(db, "w-1", ["python"])
+    ends = (
+        (Kind.TIMER, 60, "a timer set 10.0 s ago, fires in 50.0 s"),
+        (Kind.SIGNAL, 90, "signal 'x', since 10.0 s (`pgwf signal order-1 x`), times out in 1m 20s"),
+        (
+            Kind.AWAKEABLE,
+            120,
+            "awakeable 'x', since 10.0 s (who has its token completes it: `client.complete_awakeable(token, value)`,"
+            " or in SQL `select pgwf_sdk.complete_awakeable('TOKEN', 'JSON')`), times out in 1m 50s",
+        ),
+    )
+    for number, (kind, seconds, words) in enumerate(ends, 1):
+        start(db, f"order-{number}")
+        payload = f'{{"microseconds":{seconds}000000,"token_hash":"{"0" * 64}"}}'.encode()
+        opened = entry("x", kind=kind, phase=Phase.OPENED, payload=payload)
+        hand.say(hand.take().item("park", opened, until=clock.now() + timedelta(seconds=seconds)))
+        clock.advance(seconds=10)
+
+        why = ops.why_not_running(db, f"order-{number}")
+
+        assert why == f"It waits for {words.replace('order-1', f'order-{number}')}."
+
+
+def test_why_a_run_waits_says_when_a_question_expires(db: Conn, clock: Clock) -> None:
+    hand = Hand(db, "w-1", ["python"])
+    start(db)
+    asked = entry("review", kind=Kind.HUMAN, phase=Phase.OPENED, payload=b'{"microseconds":300000000}')
+    question = task("order-1/human:review#1", expires_seconds=300.0)
+    hand.say(hand.take().item("park", asked, until=clock.now() + timedelta(seconds=300), tasks=[question]))
+    clock.advance(seconds=23)
+
+    why = ops.why_not_running(db, "order-1")
+
+    assert why.endswith("(`pgwf human claim order-1/human:review#1`), expires in 4m 37s.")
