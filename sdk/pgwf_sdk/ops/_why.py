@@ -278,8 +278,8 @@ def _paused(situation: Situation) -> str:
 
 def _blocked(situation: Situation) -> str:
     return (
-        "It is blocked: the deployed code does not replay its journal, or a value in it cannot be read. Nothing is"
-        f" lost; deploy code that fits, then `pgwf resume {situation.run.run_id}`."
+        "It is blocked: its code and its journal, or a value that was sent to it, do not fit each other. Nothing is"
+        f" lost; do what a `fix:` below says. After a deploy that is `pgwf resume {situation.run.run_id}`."
     )
 
 

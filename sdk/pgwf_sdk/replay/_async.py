@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pgwf_sdk import _failure
 from pgwf_sdk._definition import inside_workflow
 from pgwf_sdk._errors import ContextError, RunCancelled, RunContinued, SerialisationError
+from pgwf_sdk.replay import _mismatch
 from pgwf_sdk.replay._async_context import AsyncContext, current_scope
 from pgwf_sdk.replay._calls import Settled, TimerCall
 from pgwf_sdk.replay._commands import Blocked, Cancelled, Command, Completed, Continued, Failed, Outcome, RunInfo
@@ -119,6 +120,8 @@ class AsyncActivation:
                     return machine.take_commands()
                 machine.stall()
         if machine.blocked is not None:
+            if machine.difference is not None:  # By now tasks beside it have made calls that tell more.
+                return self._end(Blocked(_mismatch.different_call(machine, *machine.difference)))
             return self._end(machine.blocked)
         error = _error_of(root)
         if error is None:  # One of the user's may have no length, and so be as good as False.

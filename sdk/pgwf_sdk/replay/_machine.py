@@ -55,6 +55,7 @@ class Machine:
         "_unsent",
         "blocked",
         "cancel",
+        "difference",
         "fn",
         "history",
         "is_awaited",
@@ -76,6 +77,8 @@ class Machine:
         """Where the code waits just now; the driver knows."""
         self.now: datetime = run.started_at
         self.blocked: Blocked | None = None
+        self.difference: tuple[PendingCall, Entry] | None = None
+        """What blocks the run, if it is a call of the code where the journal has another one."""
         self.cancel: CancelRequest | None = None
         self.is_latched = False
         """True once this activation may bring about nothing more: what the code still calls stays without effect."""
@@ -123,6 +126,7 @@ class Machine:
         if recorded.name != call.name or recorded.kind != call.kind or recorded.occurrence != occurrence:
             if self.blocked is None:
                 call.code = call.code or line_of_caller()
+                self.difference = (call, recorded)
                 self.blocked = Blocked(_mismatch.different_call(self, call, recorded))
         elif recorded.phase == Phase.OPENED:
             call.opened = recorded

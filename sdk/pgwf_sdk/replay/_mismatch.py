@@ -29,28 +29,38 @@ no_codec: Final = codec_for(None)
 
 _SAID: Final = {
     "inserted_or_renamed": "the code makes a call here that the journal does not have anywhere",
-    "removed_or_reordered": "the journal has this call of the code later on, so a recorded call was removed or moved",
+    "inserted": "the code makes a call here that the journal does not have, and the recorded ones after it",
+    "out_of_order": "the journal has this call of the code only later on: a call was inserted here, or a recorded one"
+    " was removed or moved",
     "kind_changed": "the same name is now called in another way",
     "not_reached": "the journal goes on with a call that the code has not made when it can get no further",
     "returned_early": "the code has returned, and the journal goes on",
     "raised_early": "the code has raised an error, and the journal goes on",
-    "undecodable": "what is stored does not fit the type it is to become",
+    "undecodable": "what is stored does not fit the type that the code has for it",
     "sealed": "what is stored is sealed, and was not opened for the code",
     "stalled": "the code waits for something that no call of the context will ever bring about",
 }
 
 
 def different_call(machine: Machine, call: PendingCall, recorded: Entry) -> dict[str, Any]:
-    """The code makes another call at this position than the journal has."""
+    """The code makes another call at this position than the journal has, and perhaps more calls by now."""
     scope = call.scope
-    later = [entry for ordinal, entry in scope.recorded.items() if ordinal > call.ordinal]
-    if any((entry.kind, entry.name) == (call.kind, call.name) for entry in later):
-        found = "removed_or_reordered"
+    later = sorted(ordinal for ordinal in scope.recorded if ordinal > call.ordinal)
+    again = next((ordinal for ordinal in later if _is_of(scope.recorded[ordinal], call)), None)
+    if again is not None:
+        made = [scope.open.get(ordinal + 1) for ordinal in range(call.ordinal, again + 1)]
+        was = [scope.recorded.get(ordinal) for ordinal in range(call.ordinal, again + 1)]
+        is_moved = all(one and entry and _is_of(entry, one) for one, entry in zip(made, was, strict=True))
+        found = "inserted" if is_moved else "out_of_order"
     elif recorded.name == call.name and recorded.kind != call.kind:
         found = "kind_changed"
     else:
         found = "inserted_or_renamed"
     return _report(machine, found, scope=scope.path, position=call.ordinal, expected=recorded, actual=_call(call))
+
+
+def _is_of(entry: Entry, call: PendingCall) -> bool:
+    return (entry.kind, entry.name) == (call.kind, call.name)
 
 
 def call_not_made(machine: Machine, entry: Entry, waiting: Sequence[PendingCall]) -> dict[str, Any]:
@@ -89,13 +99,14 @@ def ended_early(machine: Machine, entry: Entry, error: BaseException | None) -> 
 
 def undecodable(machine: Machine, entry: Entry, error: Exception, call: PendingCall | None = None) -> dict[str, Any]:
     """A payload does not fit the annotation it is decoded by, or nobody has opened it."""
+    found = "sealed" if isinstance(error, SealedError) else "undecodable"
     actual = None if call is None else _call(call)
     lines = [] if call is None else [_place(line) for line in machine.stands_at()]
     if actual is not None and len(lines) == 1:
         actual["source"] = lines[0]
     return _report(
         machine,
-        "sealed" if isinstance(error, SealedError) else "undecodable",
+        found,
         scope=entry.scope,
         position=entry.call,
         expected=entry,

@@ -21,14 +21,24 @@ DOCS: Final = "docs/sdk-guide.md#determinism"
 _HOW_CALLED: Final = {
     "step": "ctx.step({name}, …)",
     "signal": 'ctx.wait_signal("{name}", …)',
-    "awakeable": 'ctx.awakeable("{name}", …)',
+    "awakeable": 'ctx.awakeable(…, name="{name}")',
     "child": "ctx.call({name}(…))",
     "attach": "ctx.attach(…, {name})",
     "human": 'ctx.human("{name}", …)',
     "value": "ctx.side_effect({name}, …)",
     "attribute": 'ctx.set_attribute("{name}", …)',
     "branch": "ctx.{name}(…)",
+    "hop": 'ctx.hop("{name}")',
 }
+_SENT: Final = {
+    "run": ("input", "start a run with the right one"),
+    "signal": ("signal", "this makes a run that waits for it again"),
+    "awakeable": ("value of this promise", "this makes a run that makes the promise anew, with another token"),
+    "human": ("decision", "this makes a run that asks again"),
+}
+"""What others say to a run: how it is called, and how they can say it again."""
+_PERHAPS_NEW: Final = frozenset({"inserted", "inserted_or_renamed", "out_of_order"})
+_OF_VALUES: Final = frozenset({"undecodable", "sealed"})
 _NOT_AWAITED: Final = frozenset({"attribute", "awakeable"})
 
 
@@ -100,7 +110,7 @@ def fixes_for(
 ) -> list[str]:
     """What a person can do about a difference, the lines to write first."""
     if found == "undecodable":
-        return ["deploy a type that accepts the stored payload (new fields need defaults), then resume the run"]
+        return _ways_out(expected, run_id)
     if found == "sealed":
         return [
             "give whoever reads it the key, with Sealing or PGWF_KEYS, and resume the run; the code is not at fault"
@@ -117,6 +127,22 @@ def fixes_for(
     return fixes
 
 
+def _ways_out(expected: dict[str, Any] | None, run_id: str) -> list[str]:
+    """What helps a run that was given, or has recorded, what the code cannot read."""
+    deploy = "deploy a type that accepts the stored payload (new fields need defaults), then resume the run"
+    if expected is None:
+        return [deploy]
+    fork = f"pgwf fork {run_id} --before '{expected['key']}'"
+    if expected["kind"] not in _SENT:
+        return [deploy, f"or do that again in a new run: {fork}"]
+    what, again = _SENT[expected["kind"]]
+    if expected["kind"] == "run":
+        sent = f"if the {what} is wrong, end the run and {again}: pgwf terminate {run_id}"
+    else:
+        sent = f"if the {what} is wrong: {fork}; {again}. Then end this one: pgwf terminate {run_id}"
+    return [sent, f"if the {what} is right: {deploy}"]
+
+
 def _guards(found: str, expected: dict[str, Any], actual: dict[str, Any] | None, *, is_awaited: bool) -> list[str]:
     recorded = _called(expected, is_awaited=is_awaited)
     if found == "kind_changed" and actual is not None:
@@ -125,19 +151,23 @@ def _guards(found: str, expected: dict[str, Any], actual: dict[str, Any] | None,
             f'if ctx.patched("change-{expected["name"]}"):\n    {_called(actual, is_awaited=is_awaited)}\n'
             f"else:\n    {recorded}"
         ]
+    fixes: list[str] = []
+    if found in _PERHAPS_NEW and actual is not None:
+        new = _called(actual, is_awaited=is_awaited)
+        fixes.append(f'if the call is new, guard it:\nif ctx.patched("add-{actual["name"]}"):\n    {new}')
+    if found == "inserted":
+        return fixes
     if found == "inserted_or_renamed" and actual is not None:
-        fixes = [
-            "if the call is new, guard it:\n"
-            f'if ctx.patched("add-{actual["name"]}"):\n    {_called(actual, is_awaited=is_awaited)}'
-        ]
         if actual["kind"] == expected["kind"] == "step":
             fixes.append(f'if it was renamed, keep the recorded name: .options(name="{expected["name"]}")')
         elif actual["kind"] == expected["kind"]:
             fixes.append(f'if it was renamed, keep the recorded name: "{expected["name"]}"')
         return fixes
+    unless = "if the recorded call was removed or moved, " if fixes else ""
     return [
-        "keep the recorded call where it was for runs that made it:\n"
-        f'if not ctx.patched("drop-{expected["name"]}"):\n    {recorded}'
+        *fixes,
+        f"{unless}keep the recorded call where it was for runs that made it:\n"
+        f'if not ctx.patched("drop-{expected["name"]}"):\n    {recorded}',
     ]
 
 
@@ -145,8 +175,10 @@ def _called(call: dict[str, Any], *, is_awaited: bool) -> str:
     kind, name = call["kind"], call["name"]
     if kind == "timer":
         words = "asyncio.sleep(…)" if name == "asyncio" else "ctx.sleep(…)"
+    elif kind in _HOW_CALLED:
+        words = _HOW_CALLED[kind].format(name=name)
     else:
-        words = _HOW_CALLED.get(kind, "…  # {name}").format(name=name)
+        return f"...  # what records {call['key']}"
     return f"await {words}" if is_awaited and kind not in _NOT_AWAITED else words
 
 
@@ -180,7 +212,10 @@ def _table(report: dict[str, Any]) -> list[str]:
     if expected is not None:
         has = "nothing" if actual is None else actual["key"]
         here = f"  {actual['source']}" if actual and actual["source"] else ""
-        lines.append(_row(">", expected, "≠", width, f"{has}{here}  <- first difference"))
+        if report["class"] in _OF_VALUES:
+            lines.append(_row(">", expected, "", width, f"{here}  <- this value".strip()))
+        else:
+            lines.append(_row(">", expected, "≠", width, f"{has}{here}  <- first difference"))
     return lines + [_row(" ", entry, " ", width, "") for entry in report["next_recorded"]]
 
 
@@ -193,9 +228,9 @@ def _sides(expected: dict[str, Any] | None, actual: dict[str, Any] | None, repor
     lines: list[str] = []
     if expected is not None:
         by = f" by build {expected['build']}" if expected["build"] else ""
-        place = expected["source"] or "a place that was not recorded"
+        place = f" at {expected['source']}" if expected["source"] else ""
         when = instant_words(datetime.fromisoformat(expected["recorded_at"]))
-        lines.append(f"  recorded:  {expected['key']} at {place}{by}, {when}")
+        lines.append(f"  recorded:  {expected['key']}{place}{by}, {when}")
     if actual is not None and actual["source"]:
         lines.append(f"  this code: {actual['key']} at {actual['source']}")
     elif report["ended_at"]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
+import textwrap
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from pgwf_journal import Kind
 from pgwf_sdk import AsyncContext, Context, Step, Workflow, step, workflow
 from pgwf_sdk.replay import Blocked, Completed, Source, with_sources
+from pgwf_sdk.replay._report import fixes_for
 from tests.sdk.replay.driver import Driver
 
 
@@ -93,8 +96,8 @@ def test_an_inserted_call_is_reported_at_its_place(made_by: Any) -> None:
 def test_a_removed_call_is_reported_with_what_comes_next() -> None:
     report = report_of(program_of(load_cart, reserve, charge), program_of(load_cart, charge))
 
-    assert report["class"] == "removed_or_reordered"
-    assert 'if not ctx.patched("drop-reserve"):\n    ctx.step(reserve, …)' in report["fixes"][0]
+    assert report["class"] == "out_of_order"
+    assert 'if not ctx.patched("drop-reserve"):\n    ctx.step(reserve, …)' in report["fixes"][1]
     assert report["expected"]["key"] == "/step:reserve#1"
     assert [entry["key"] for entry in report["next_recorded"]] == ["/step:charge#1"]
 
@@ -102,8 +105,65 @@ def test_a_removed_call_is_reported_with_what_comes_next() -> None:
 def test_swapped_calls_are_reported() -> None:
     report = report_of(program_of(load_cart, reserve), program_of(reserve, load_cart))
 
-    assert report["class"] == "removed_or_reordered"
+    assert report["class"] == "out_of_order"
     assert report["position"] == 1
+
+
+def test_a_call_inserted_before_another_of_its_name_is_not_said_to_be_a_removal_and_either_way_is_offered() -> None:
+    @workflow(name="checkout")
+    def old(ctx: Context) -> int:
+        ctx.awakeable(int)
+        return ctx.step(charge)
+
+    @workflow(name="checkout")
+    def new(ctx: Context) -> int:
+        ctx.step(charge)
+        ctx.awakeable(int)
+        return ctx.step(charge)
+
+    report = report_of(old, new)
+
+    assert report["class"] == "out_of_order"
+    assert "a call was inserted here, or a recorded one was removed or moved" in report["hint"]
+    assert report["fixes"][:2] == [
+        'if the call is new, guard it:\nif ctx.patched("add-charge"):\n    ctx.step(charge, …)',
+        "if the recorded call was removed or moved, keep the recorded call where it was for runs that made it:\n"
+        'if not ctx.patched("drop-awakeable"):\n    ctx.awakeable(…, name="awakeable")',
+    ]
+
+
+def gathering(*steps: Step[[], int]) -> Workflow[[], list[int]]:
+    @workflow(name="checkout")
+    async def checkout(ctx: AsyncContext) -> list[int]:
+        return await asyncio.gather(*(ctx.step(one) for one in steps))
+
+    return checkout
+
+
+def test_an_insertion_is_known_when_the_code_has_made_the_recorded_calls_after_it_too() -> None:
+    old = gathering(load_cart, reserve, charge)
+
+    inserted = report_of(old, gathering(load_cart, charge, reserve, charge))
+    assert inserted["class"] == "inserted"
+    assert [fix.partition(":")[0] for fix in inserted["fixes"]] == [
+        "if the call is new, guard it",
+        "or deploy the code this run was started with, and resume the run",
+        "or run it again from there",
+    ]
+    assert report_of(old, gathering(load_cart, charge, reserve))["class"] == "out_of_order"
+    assert report_of(old, gathering(load_cart, charge, charge, reserve))["class"] == "out_of_order"
+
+
+@pytest.mark.parametrize("kind", [kind.label for kind in Kind if kind not in (Kind.RUN, Kind.CANCEL, Kind.PATCH)])
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_the_lines_that_are_offered_are_python(kind: str, is_awaited: bool) -> None:
+    call = {"kind": kind, "name": "spam", "key": f"/{kind}:spam#1"}
+
+    for found in ("inserted", "inserted_or_renamed", "out_of_order", "kind_changed", "not_reached"):
+        for fix in fixes_for(found, call, call, run_id="run-1", is_awaited=is_awaited):
+            if "patched" in fix:
+                lines = fix.partition("\n")[2].replace("…", "...").replace("..., name", "int, name")
+                ast.parse("async def checkout(ctx):\n" + textwrap.indent(lines, "    "))
 
 
 def test_a_renamed_call_is_reported_and_keeping_its_name_mends_it() -> None:
@@ -225,6 +285,56 @@ def test_a_payload_that_no_longer_fits_blocks_the_run_until_a_type_fits() -> Non
     assert report["class"] == "undecodable"
     assert "3 is no str" in report["detail"]
     assert "new fields need defaults" in report["fixes"][0]
+
+
+def waiting_for(kind: str, type_: Any) -> Workflow[[], Any]:
+    @workflow(name="checkout")
+    def checkout(ctx: Context) -> Any:
+        return ctx.wait_signal("go", type_) if kind == "signal" else ctx.awakeable(type_).wait()
+
+    return checkout
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [(Kind.SIGNAL, "/signal:go#1"), (Kind.AWAKEABLE, "/awakeable:awakeable#1")],
+    ids=["signal", "promise"],
+)
+def test_a_wrong_value_that_was_sent_is_the_senders_and_the_ways_out_are_named(kind: Kind, key: str) -> None:
+    sent = {"go": ["nine"], "awakeable": ["nine"]}
+
+    outcome = Driver(waiting_for(kind.label, int)(), signals=sent, completions=sent).run()
+
+    assert isinstance(outcome, Blocked)
+    text = outcome.report["text"]
+    assert outcome.report["class"] == "undecodable"
+    assert f"pgwf fork run-1 --before '{key}'" in outcome.report["fixes"][0]
+    assert "pgwf terminate run-1" in outcome.report["fixes"][0]
+    assert "new fields need defaults" in outcome.report["fixes"][1]
+    assert "first difference" not in text
+    assert "not recorded" not in text
+    assert "<- this value" in text
+
+
+def test_a_wrong_input_ends_the_run_since_no_fork_has_another_one() -> None:
+    @workflow(name="checkout")
+    def counting(ctx: Context, count: int) -> int:
+        return count
+
+    @workflow(name="checkout")
+    def saying(ctx: Context, count: str) -> str:
+        return count
+
+    driver = Driver(saying("nine"))
+    outcome = Driver(counting(9), journal=driver.journal).run()
+
+    assert isinstance(outcome, Blocked)
+    assert outcome.report["fixes"] == [
+        "if the input is wrong, end the run and start a run with the right one: pgwf terminate run-1",
+        "if the input is right: deploy a type that accepts the stored payload (new fields need defaults), then resume"
+        " the run",
+    ]
+    assert "≠ nothing" not in outcome.report["text"]
 
 
 def test_waiting_for_what_nothing_will_bring_about_is_reported() -> None:
