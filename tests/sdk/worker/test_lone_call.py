@@ -1,4 +1,4 @@
-"""The short call of a run that is alone: what happens to the worker and to other runs while it is under way."""
+"""What becomes of a worker and of other runs while a call is under way, such as the short one of a lone run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ insert into held values ('slow');
 """
 UNDER_WAY = """
 select pid from pg_stat_activity
-where datname = current_database() and wait_event = 'PgSleep' and query ~ 'append_entry'
+where datname = current_database() and wait_event = 'PgSleep' and query ~ 'append_entry|advance'
 """
 
 slow_calls: list[int] = []
@@ -61,7 +61,7 @@ async def quickly(ctx: AsyncContext, x: int) -> int:
 
 @pytest.fixture
 def held(client: Client, start_worker: StartWorker, db: psycopg.Connection[Any]) -> Run[int]:
-    """A run whose short call is under way until `release`."""
+    """A run of which a call is under way until `release`."""
     slow_calls.clear()
     db.execute(HELD_ENTRIES)
     start_worker(slowly, quickly)
@@ -71,8 +71,8 @@ def held(client: Client, start_worker: StartWorker, db: psycopg.Connection[Any])
 
 
 def pid_of_the_call(db: psycopg.Connection[Any]) -> int:
-    """The backend that is at the short call."""
-    found: list[tuple[int]] = wait_until(lambda: db.execute(UNDER_WAY).fetchall(), "the short call is under way")
+    """The backend that is at the call."""
+    found: list[tuple[int]] = wait_until(lambda: db.execute(UNDER_WAY).fetchall(), "the call is under way")
     return found[0][0]
 
 
