@@ -78,6 +78,15 @@ def stuck_words(status: str, run_id: str) -> str | None:
     return None
 
 
+def not_over_words(status: str, run_id: str, waited_seconds: float) -> str:
+    """What is said of a run that was waited for in vain, and what to do next."""
+    goes_on = f"it goes on: ask again later, or see why with `pgwf why {run_id}`"
+    return (
+        f"run {run_id} is {status} after {duration_words(waited_seconds)}, expected it to be over;"
+        f" {stuck_words(status, run_id) or goes_on}"
+    )
+
+
 def without_addresses(text: str) -> str:
     """What `repr` says of objects, without where they are in memory: a replay says the same."""
     return _ADDRESS.sub("", text)

@@ -70,3 +70,32 @@ def test_an_argument_that_does_not_fit_is_named_and_nobody_is_told_to_deploy(pgw
     assert " is no int: Expected `int`, got `" in said.err
     assert "deploy" not in said.err
     assert value(db, "select count(*) from pgwf_sdk.runs") == 0
+
+
+@pytest.mark.parametrize("command", ["cancel", "terminate"])
+def test_a_run_that_is_over_is_stopped_already(pgwf: Pgwf, db: Conn, command: str) -> None:
+    hand = Hand(db, "w", ["python"])
+    start(db, "order-1")
+    hand.say(hand.take().end())
+
+    said = pgwf(command, "order-1")
+
+    assert (said.code, said.err) == (0, "run order-1: was over already: completed\n")
+
+
+@pytest.mark.parametrize("status", ["blocked", "paused"])
+def test_a_wait_for_a_run_that_is_stuck_says_so_before_it_waits(pgwf: Pgwf, db: Conn, status: str) -> None:
+    start(db, "order-1")
+    if status == "paused":
+        pgwf("pause", "order-1")
+    else:
+        hand = Hand(db, "w", ["python"])
+        hand.say(hand.take().item("block", note='{"text": "it made another call"}'))
+
+    said = pgwf("result", "order-1", "--wait", "--timeout", "1s")
+
+    first, last = said.err.splitlines()
+    assert said.code == 7
+    assert first.startswith(f"run order-1 is {status}: it ")
+    assert first.endswith("; waiting all the same")
+    assert last.startswith(f"pgwf: run order-1 is {status} after 1.0 s, expected it to be over; ")

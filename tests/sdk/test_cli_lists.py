@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgwf_journal import Kind, Phase
@@ -48,3 +53,64 @@ def test_an_overdue_task_is_marked_in_lists(pgwf: Pgwf, db: Conn, clock: Clock) 
     assert "overdue" not in early
     assert [found["is_overdue"] for found in pgwf("human", "list", "-o", "json").json] == [True, False]
     assert "state   open, overdue\n" in pgwf("human", "show", "order-1/").out
+
+
+def on_terminal(dsn: str, columns: int, *arguments: str) -> list[str]:
+    """The lines a command writes to a terminal so wide."""
+    primary, secondary = pty.openpty()
+    try:
+        environment = {**os.environ, "COLUMNS": str(columns), "LINES": "24", "NO_COLOR": "1", "PYTHONUTF8": "1"}
+        with os.fdopen(secondary, "wb") as stdout:
+            subprocess.run(
+                [sys.executable, "-m", "pgwf_sdk.cli", "--dsn", dsn, *arguments],
+                stdout=stdout,
+                env=environment,
+                cwd=Path(__file__).parents[2],
+                check=True,
+                timeout=60,
+            )
+            stdout.flush()
+            written = os.read(primary, 65_536)
+    finally:
+        os.close(primary)
+    return written.decode().replace("\r\n", "\n").splitlines()
+
+
+def test_ids_are_whole_in_lists_and_what_is_empty_takes_no_room(dsn: str, db: Conn) -> None:
+    run_ids = [f"2f1c9a1e-7d0b-4c1e-9a55-{number:012}" for number in range(2)]
+    hand = Hand(db, "w-1", ["python"])
+    for run_id in run_ids:
+        start(db, run_id)
+        asked = entry("review", kind=Kind.HUMAN, phase=Phase.OPENED, payload=None)
+        question = task(f"{run_id}/human:review#1", title="Is this refund for the parcel that was lost all right?")
+        hand.say(hand.take().item("park", asked, tasks=[question]))
+
+    heading, *tasks = on_terminal(dsn, 80, "human", "list")
+    runs = on_terminal(dsn, 80, "list")
+
+    assert sorted(line.split("  ")[0] for line in tasks) == [f"{run_id}/human:review#1" for run_id in run_ids]
+    assert sorted(line.split("  ")[0] for line in runs[1:]) == run_ids
+    assert max(map(len, [heading, *tasks, *runs])) <= 80
+    assert "HOLDER" not in heading
+    assert "WORKER" not in runs[0]
+    assert all("open" in line for line in tasks)
+    assert all("waiting" in line for line in runs[1:])
+
+
+def test_a_list_with_room_shows_its_times_whole(dsn: str, db: Conn) -> None:
+    start(db, "order-1")
+
+    heading, line = on_terminal(dsn, 80, "list")
+
+    (run,) = ops.list_runs(db).runs
+    assert heading.split() == ["RUN", "WORKFLOW", "STATUS", "NEED", "ENTRIES", "CREATED"]
+    assert line.endswith(f"{run.created_at:%Y-%m-%d %H:%M:%S}")
+    assert "…" not in line
+
+
+def test_an_id_that_is_wider_than_the_terminal_is_whole(dsn: str, db: Conn) -> None:
+    start(db, "order-" + "x" * 90)
+
+    _, line = on_terminal(dsn, 80, "list")
+
+    assert line.split() == ["order-" + "x" * 90, "ready"]

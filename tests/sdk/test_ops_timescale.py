@@ -61,3 +61,23 @@ def test_places_keep_the_order_of_instants_and_fill_the_axis(spans: list[list[fl
         assert not any(start < fold.end and fold.start < end for start, end in busy)
     for before, after in pairwise(scale.folds):
         assert before.end <= after.start
+
+
+def test_gaps_of_seconds_are_drawn_as_they_are() -> None:
+    """A run of a second is looked at for its milliseconds."""
+    busy = [(at(0), at(0.02)), (at(1.02), at(1.04))]
+    instants = [instant for span in busy for instant in span]
+
+    scale = time_scale(instants, busy, width=60, fold_width=6)
+
+    assert scale.folds == ()
+
+
+def test_idle_time_is_folded_only_where_it_is_much_longer_than_the_work() -> None:
+    def folds(idle_seconds: float) -> list[float]:
+        busy = [(at(0), at(10)), (at(10 + idle_seconds), at(20 + idle_seconds))]
+        instants = [instant for span in busy for instant in span]
+        return [fold.seconds for fold in time_scale(instants, busy, width=60, fold_width=6).folds]
+
+    assert folds(80) == []
+    assert folds(81) == [81]

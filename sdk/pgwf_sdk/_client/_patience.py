@@ -9,7 +9,7 @@ import psycopg
 
 from pgwf_sdk._errors import ResultTimeoutError
 from pgwf_sdk._kinds import check_wait
-from pgwf_sdk._wording import duration_words, stuck_words
+from pgwf_sdk._wording import not_over_words
 
 if TYPE_CHECKING:
     from pgwf_sdk._client._calls import Ending
@@ -33,10 +33,8 @@ class Patience:
     def pause_seconds(self, seen: "Ending") -> float:
         """How long to wait at most before looking again. ResultTimeoutError when the time is over."""
         if self._left_seconds() <= 0:
-            goes_on = f"it goes on: ask again later, or see why with `pgwf why {self._run_id}`"
             raise ResultTimeoutError(
-                f"run {self._run_id} is {seen.status} after {duration_words(self._waited_seconds)}, expected it to be"
-                f" over; {stuck_words(seen.status, self._run_id) or goes_on}",
+                not_over_words(seen.status, self._run_id, self._waited_seconds),
                 run_id=self._run_id,
                 status=seen.status,
             )

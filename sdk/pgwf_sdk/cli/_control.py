@@ -161,7 +161,9 @@ def cancel(run_ids: tuple[str, ...], reason: str | None, grace: timedelta | None
 
 
 def _terminate(run_id: str, reason: str | None) -> str:
-    return session().client.terminate(run_id, reason=reason, by=session().user)
+    was = ops.get_run(session().client, run_id).status
+    answer = session().client.terminate(run_id, reason=reason, by=session().user)
+    return answer if was not in ops.FINAL_STATUSES else f"was over already: {answer}"
 
 
 def _pause(run_id: str, _reason: str | None) -> str:

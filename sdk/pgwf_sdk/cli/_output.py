@@ -3,7 +3,7 @@
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TypeVar
 
 import click
@@ -18,6 +18,7 @@ S = TypeVar("S", bound=Struct)
 _JSON_TEXT_FIELDS = frozenset({"payload", "subject", "decision_schema", "prefill", "decision"})
 _COLUMN_GAP = "  "
 _COLUMN_CELLS_MIN = 7
+_DIGITS = ("", *"0123456789")
 _COLOUR_OF_STATUS = {
     "running": "blue",
     "completed": "green",
@@ -113,14 +114,17 @@ def _write_table(rows: Sequence[S], columns: Columns[S]) -> None:
     headings = [heading.upper() for heading in columns]
     widths = [max(cells_of(line[column]) for line in [headings, *cells]) for column in range(len(headings))]
     status_column = headings.index("STATUS") if "STATUS" in headings else None
+    shown = dict(enumerate(widths))
     if sys.stdout.isatty():
-        widths = _shrunk(widths, shutil.get_terminal_size().columns, whole=status_column)
-    click.echo(_COLUMN_GAP.join(_fitted(headings, widths)).rstrip())
+        used = {column: width for column, width in shown.items() if any(line[column] for line in cells)}
+        figures = {column for column in used if all(line[column][:1] in _DIGITS for line in cells)}
+        shown = _shrunk(used, shutil.get_terminal_size().columns, whole={0, status_column}, figures=figures)
+    click.echo(_COLUMN_GAP.join(_fitted(headings, shown).values()).rstrip())
     for line in cells:
-        shown = _fitted(line, widths)
+        texts = _fitted(line, shown)
         if now.is_coloured and status_column is not None:
-            shown[status_column] = click.style(shown[status_column], fg=_colour_of(line[status_column]))
-        click.echo(_COLUMN_GAP.join(shown).rstrip(), color=now.is_coloured)
+            texts[status_column] = click.style(texts[status_column], fg=_colour_of(line[status_column]))
+        click.echo(_COLUMN_GAP.join(texts.values()).rstrip(), color=now.is_coloured)
 
 
 def _colour_of(status: str) -> str | None:
@@ -129,20 +133,33 @@ def _colour_of(status: str) -> str | None:
     return _COLOUR_OF_STATUS.get(remark) or _COLOUR_OF_STATUS.get(state)
 
 
-def _fitted(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+def _fitted(cells: Sequence[str], widths: Mapping[int, int]) -> dict[int, str]:
     is_ascii = session().is_ascii
-    return [fitted(cell, width, ascii_only=is_ascii) for cell, width in zip(cells, widths, strict=True)]
+    return {column: fitted(cells[column], width, ascii_only=is_ascii) for column, width in widths.items()}
 
 
-def _shrunk(widths: Sequence[int], room: int, *, whole: int | None) -> list[int]:
-    """Take cells from the widest column until the line fits; leave every column readable, and `whole` for the last."""
-    shrunk = list(widths)
-    excess = sum(shrunk) + len(_COLUMN_GAP) * (len(shrunk) - 1) - room
-    while excess > 0:
-        candidates = [column for column, width in enumerate(shrunk) if width > _COLUMN_CELLS_MIN]
-        candidates = [column for column in candidates if column != whole] or candidates
-        if not candidates:
-            break
-        shrunk[max(candidates, key=shrunk.__getitem__)] -= 1
-        excess -= 1
-    return shrunk
+def _shrunk(widths: Mapping[int, int], room: int, *, whole: Set[int | None], figures: Set[int]) -> dict[int, int]:
+    """The columns to show, and their widths. Texts are cut, the widest first, as long as they can be read; where that
+    is not enough the last columns are left out. `whole` columns stay as they are, also where a line does not fit;
+    `figures` are of no use when they are cut.
+    """
+    shown = dict(widths)
+    while True:
+        shrunk = dict(shown)
+        excess = sum(shrunk.values()) + len(_COLUMN_GAP) * (len(shrunk) - 1) - room
+        texts = [column for column in shrunk if column not in whole and column not in figures]
+        excess -= _cut(shrunk, texts, excess)
+        given_up = next((column for column in reversed(shown) if column not in whole), None)
+        if excess <= 0 or given_up is None:
+            return shrunk
+        del shown[given_up]
+
+
+def _cut(widths: dict[int, int], texts: Sequence[int], cells: int) -> int:
+    """Take up to so many cells from the texts, always from the widest; how many were taken."""
+    for taken in range(max(cells, 0)):
+        widest = max(texts, key=widths.__getitem__, default=None)
+        if widest is None or widths[widest] <= _COLUMN_CELLS_MIN:
+            return taken
+        widths[widest] -= 1
+    return max(cells, 0)

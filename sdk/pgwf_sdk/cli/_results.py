@@ -1,13 +1,22 @@
 """The end of a run, as a command prints it and exits with it."""
 
+import math
+import time
 from datetime import timedelta
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from pgwf_sdk import ops
+from pgwf_sdk._wording import not_over_words
 from pgwf_sdk.cli._exit import CliError, ExitCode
 from pgwf_sdk.cli._output import talk, write_object
 from pgwf_sdk.cli._session import session
 from pgwf_sdk.cli._text import printable
+
+if TYPE_CHECKING:
+    from pgwf_sdk import Run
+
+_TURN_SECONDS = 5.0
 
 _CODE_OF_STATUS = MappingProxyType(
     {
@@ -21,19 +30,50 @@ _CODE_OF_STATUS = MappingProxyType(
 
 
 def wait_until_over(run_id: str, timeout: timedelta | None) -> None:
-    """Wait for the end of a run, however it ends. CliError (timed out) when it does not within `timeout`."""
-    from pgwf_sdk._errors import PgwfError, ResultTimeoutError
+    """Wait for the end of a run, however it ends, and say so when it does not go on by itself.
+
+    CliError (timed out) when it is not over within `timeout`.
+    """
+    from pgwf_sdk._errors import PgwfError
 
     try:
-        session().client.get(run_id).result(timeout)
-    except ResultTimeoutError as error:
-        raise CliError(str(error), ExitCode.TIMED_OUT) from error
+        _wait(run_id, timeout)
     except PgwfError:
         # How it ended is read from the database next; that its value needs a class nobody imported here is no matter.
         return
     except KeyboardInterrupt:
         talk(f"stopped waiting; run {run_id} goes on")
         raise
+
+
+def _wait(run_id: str, timeout: timedelta | None) -> None:
+    """Wait in turns of a few seconds, so that a run that gets stuck meanwhile is told of as well."""
+    from psycopg import OperationalError
+
+    from pgwf_sdk._errors import ResultTimeoutError
+
+    run: Run[object] = session().client.get(run_id)
+    end = math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
+    turn, told = timedelta(0), ""
+    while True:
+        try:
+            run.result(turn)
+        except ResultTimeoutError as error:
+            left_seconds = end - time.monotonic()
+            if timeout is not None and left_seconds <= 0:
+                raise CliError(
+                    not_over_words(error.status, run_id, timeout.total_seconds()), ExitCode.TIMED_OUT
+                ) from error
+            if error.status != told and (words := ops.stuck_words(error.status, run_id)) is not None:
+                talk(f"run {run_id} is {error.status}: {words}; waiting all the same")
+            told = error.status
+        except OperationalError:  # A restart or failover ends, the run goes on.
+            left_seconds = end - time.monotonic()
+            if left_seconds <= 0:
+                raise
+        else:
+            return
+        turn = timedelta(seconds=min(_TURN_SECONDS, left_seconds))
 
 
 def print_result(run_id: str) -> int:

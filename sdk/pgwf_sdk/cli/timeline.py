@@ -26,6 +26,9 @@ ROWS_MAX = 300
 """A drawing of more rows tells nobody anything; the journal has them all."""
 
 _BAR_CELLS_MIN = 16
+_BAR_CELLS_WANTED = 28
+"""Notes longer than their share take what the bar can do without, up to `_NOTE_CELLS_WANTED`."""
+_NOTE_CELLS_WANTED = 48
 _LABEL_CELLS_MAX = 36
 _FOLD_CELLS = 6.0
 
@@ -138,7 +141,8 @@ class _Drawing:
         self._notes = [self._clean(row.note) for row in self._rows]
         self._label_cells = min(max(map(cells_of, self._labels)), _LABEL_CELLS_MAX, width * 3 // 10)
         room = width - self._label_cells - 3
-        self._note_cells = max(0, min(max(map(cells_of, self._notes)), room * 4 // 10, room - _BAR_CELLS_MIN))
+        share = max(room * 4 // 10, min(room - 1 - _BAR_CELLS_WANTED, _NOTE_CELLS_WANTED))
+        self._note_cells = max(0, min(max(map(cells_of, self._notes)), share, room - _BAR_CELLS_MIN))
         self._bar_cells = room - self._note_cells - (1 if self._note_cells else 0)
         self._scale = scale_of(timeline, width=float(self._bar_cells), fold_width=_FOLD_CELLS)
 

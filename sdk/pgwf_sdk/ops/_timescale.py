@@ -1,8 +1,8 @@
 """A time axis on which long idle gaps take no more room than their label.
 
-Runs that wait for people or timers are idle 99.9 % of the time; at true scale their work is invisible. So the
-longest idle gaps are folded, longest first, until the idle time that is still drawn is no more than the time
-somebody worked.
+Runs that wait for people or timers are idle 99.9 % of the time; at true scale their work is invisible. So where
+a run was idle more than four times as long as somebody worked, its idle gaps are folded, longest first, until that
+is no longer so. Gaps of less than ten seconds, or of less than a fiftieth of the run, are drawn as they are.
 """
 
 from bisect import bisect_right
@@ -16,6 +16,8 @@ from pgwf_sdk.ops._timeline_rows import BUSY_LOOKS, Look, Segment, Timeline
 
 FOLD_SHARE_MAX = 0.5  # Folds take at most half of the axis, however many there are.
 FOLDS_MAX = 8  # More would be a picture of folds.
+_IDLE_RATIO_MAX = 4.0  # Work that takes a fifth of the axis can be seen.
+_GAP_SECONDS_MIN = 10.0  # A run of seconds is looked at for its seconds.
 _GAP_SHARE_MIN = 0.02  # Folding a smaller part of the whole would gain less than its mark takes.
 _CHILD_WORK_SECONDS_MAX = 60.0  # A child that took longer probably waited itself; its parent's journal cannot tell.
 
@@ -104,9 +106,10 @@ def _gaps_to_fold(gaps: Sequence[tuple[datetime, datetime]], busy: Sequence[tupl
     }
     idle_seconds = sum(idle.values())
     folded: set[int] = set()
-    gap_seconds_min = _GAP_SHARE_MIN * sum((end - start).total_seconds() for start, end in gaps)
+    run_seconds = sum((end - start).total_seconds() for start, end in gaps)
+    gap_seconds_min = max(_GAP_SECONDS_MIN, _GAP_SHARE_MIN * run_seconds)
     for gap in sorted(idle, key=idle.__getitem__, reverse=True)[:FOLDS_MAX]:
-        if idle_seconds <= busy_seconds or idle[gap] < gap_seconds_min:
+        if idle_seconds <= _IDLE_RATIO_MAX * busy_seconds or idle[gap] < gap_seconds_min:
             break
         folded.add(gap)
         idle_seconds -= idle[gap]
