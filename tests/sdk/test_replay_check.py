@@ -225,6 +225,59 @@ def test_the_command_tells_by_its_exit_code_whether_runs_would_be_blocked(
     assert capfd.readouterr().out == "order-1\norder-0\n"
 
 
+def blocked(db: Conn, run_id: str, report: dict[str, Any]) -> None:
+    hand = Hand(db, "w", ["python"])
+    db.execute("select pgwf_sdk.signal(%s, 'spam')", [run_id])  # It is handed out again.
+    hand.say(hand.take().item("block", note=json.dumps(report)))
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_runs_that_are_blocked_already_are_told_apart_and_do_not_close_the_gate(
+    dsn: str, db: Conn, client: Client, shop: Callable[..., str], capfd: pytest.CaptureFixture[str], form: str
+) -> None:
+    recorded(db, "order-1")
+    (found,) = ops.check_runs(client, [version(form, is_renamed=True)]).differences
+    blocked(db, "order-1", found.report)
+    arguments = ["--dsn", dsn, "replay", shop(version(form, is_renamed=True))]
+
+    assert run_command(arguments) == 0
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert said.err == (
+        "replayed 1 run with 3 entries: none would be blocked or fail\n"
+        "1 run is blocked already, and stays so: `pgwf why order-1`\n"
+    )
+    assert run_command([*arguments, "--blocked"]) == 9
+    assert "1 would be blocked or fail\n" in capfd.readouterr().err
+    assert run_command([*arguments, "-o", "json"]) == 0
+    assert [one["is_blocked_already"] for one in json.loads(capfd.readouterr().out)] == [True]
+    assert run_command([*arguments, "-o", "ids"]) == 0
+    assert capfd.readouterr().out == ""
+
+    recorded(db, "order-2")
+    assert run_command([*arguments, "-o", "ids"]) == 9
+    assert capfd.readouterr().out == "order-2\n"
+    assert run_command(["--dsn", dsn, "replay", "--blocked", shop(version(form, is_renamed=False))]) == 0
+
+
+def test_a_blocked_run_that_would_be_blocked_elsewhere_counts(client: Client, db: Conn) -> None:
+    recorded(db, "order-1")
+    (found,) = ops.check_runs(client, [version("sync", is_renamed=True)]).differences
+    blocked(db, "order-1", found.report)
+
+    @workflow(name="checkout")
+    def failing(ctx: Context) -> None:
+        raise ValueError
+
+    @workflow(name="checkout")
+    def earlier(ctx: Context) -> None:
+        ctx.step(charge)
+
+    assert ops.check_runs(client, [failing]).differing_count == 1
+    assert ops.check_runs(client, [earlier]).differing_count == 1
+    assert ops.check_runs(client, [version("sync", is_renamed=True)]).blocked_count == 1
+
+
 def test_the_code_may_be_named_with_or_without_the_option(
     dsn: str, db: Conn, shop: Callable[..., str], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 @click.argument("modules", metavar="MODULE[:ATTRIBUTE]...", nargs=-1)
 @click.option("--check", "checked", multiple=True, metavar="MODULE[:ATTRIBUTE]", help="The same as MODULE; repeatable.")
 @click.option("--finished", is_flag=True, help="Runs that are over too, and not only those that go on.")
+@click.option(
+    "--blocked", "is_to_mend", is_flag=True, help="The code is to mend runs that are blocked already: they count."
+)
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="No more than the newest N runs.")
 @click.option(
     "--journal", "files", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
@@ -29,12 +32,18 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @output_options
 def replay(
-    modules: tuple[str, ...], checked: tuple[str, ...], finished: bool, limit: int | None, files: tuple[Path, ...]
+    modules: tuple[str, ...],
+    checked: tuple[str, ...],
+    finished: bool,
+    is_to_mend: bool,
+    limit: int | None,
+    files: tuple[Path, ...],
 ) -> int:
     """Replay recorded runs by the workflows of MODULE, to see before a deploy whether these follow their journals.
 
     Nothing is leased, executed or written. Exit code 0 if all do, 9 if some run would be blocked or fail at once: what
-    differs is printed once for all runs that differ alike.
+    differs is printed once for all runs that differ alike. Runs that are blocked already, and would be at the same
+    place, are told apart and do not count, except with --blocked.
     """
     references = dict.fromkeys((*modules, *checked))
     if not references:
@@ -44,17 +53,20 @@ def replay(
         check = _check_files(files, workflows)
     else:
         check = ops.check_runs(session().client, workflows, is_finished_too=finished, limit=limit)
+    counted = [found for found in check.differences if is_to_mend or not found.is_blocked_already]
+    count = check.differing_count + (check.blocked_count if is_to_mend else 0)
     if session().form == "json":
         write_json([json_object("pgwf.difference/1", found) for found in check.differences])
     elif session().form == "ids":
-        for found in check.differences:
-            for run_id in found.run_ids:
-                click.echo(printable(run_id))
+        for run_id in (run_id for found in counted for run_id in found.run_ids):
+            click.echo(printable(run_id))
     else:
-        _print_differences(check.differences)
+        _print_differences(counted)
     runs, entries = ops.count_words(check.run_count, "run"), ops.count_words(check.entry_count, "entry")
-    talk(f"replayed {runs} with {entries}: {check.differing_count or 'none'} would be blocked or fail")
-    return int(ExitCode.DIFFERENT if check.differing_count else ExitCode.OK)
+    talk(f"replayed {runs} with {entries}: {count or 'none'} would be blocked or fail")
+    if check.blocked_count and not is_to_mend:
+        _say_blocked(check)
+    return int(ExitCode.DIFFERENT if count else ExitCode.OK)
 
 
 @click.command("export")
@@ -102,6 +114,14 @@ def _print_differences(differences: Sequence[ops.Difference]) -> None:
             more = f" and {found.run_count - 4} more" if found.run_count > 4 else ""
             write_lines(printable(f"  the same in {ops.count_words(found.run_count - 1, 'other run')}: {named}{more}"))
         write_lines("")
+
+
+def _say_blocked(check: ops.Check) -> None:
+    is_one = check.blocked_count == 1
+    verbs = "is blocked already, and stays so" if is_one else "are blocked already, and stay so"
+    known = [run_id for found in check.differences if found.is_blocked_already for run_id in found.run_ids]
+    why = f": `pgwf why {printable(known[0])}`" if known else ""
+    talk(f"{ops.count_words(check.blocked_count, 'run')} {verbs}{why}")
 
 
 COMMANDS = MappingProxyType({"replay": replay, "export": export})

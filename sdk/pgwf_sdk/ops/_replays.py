@@ -1,5 +1,6 @@
 """Journals read whole, to be replayed by new code before it is deployed. Everything here only reads."""
 
+import json
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,38 +28,60 @@ _BRANCH = re.compile(r"\[\d+\]")
 
 
 class Difference(Struct, kw_only=True):
-    """What new code does differently in `run_count` runs; `report` is that of the first, `run_ids` names some."""
+    """What new code does differently in `run_count` runs; `report` is that of the first, `run_ids` names some.
+
+    `is_blocked_already`: the runs are blocked at that very place now, by the code that is deployed.
+    """
 
     workflow: str
     report: dict[str, Any]
     run_ids: list[str]
     run_count: int
+    is_blocked_already: bool = False
 
 
 class Check(Struct, kw_only=True):
-    """How new code gets on with recorded runs: how many there were, and the differences, those of most runs first."""
+    """How new code gets on with recorded runs: how many there were, and the differences, those of most runs first.
+
+    `differing_count` runs would be blocked or fail for the new code; `blocked_count` more are blocked already, and stay
+    so where they are. The differences of these come last.
+    """
 
     run_count: int = 0
     entry_count: int = 0
     differing_count: int = 0
+    blocked_count: int = 0
     differences: list[Difference] = []
 
-    def add(self, recorded: RecordedRun, report: dict[str, Any] | None) -> None:
-        """Count a run, and what it differed in."""
+    def add(
+        self, recorded: RecordedRun, report: dict[str, Any] | None, *, blocked_by: dict[str, Any] | None = None
+    ) -> None:
+        """Count a run, and what it differs in; `blocked_by` is the report that it is blocked with, if it is."""
         self.run_count += 1
         self.entry_count += len(recorded.entries)
         if report is None:
             return
-        self.differing_count += 1
+        is_blocked_already = blocked_by is not None and _place(blocked_by) == _place(report)
+        if is_blocked_already:
+            self.blocked_count += 1
+        else:
+            self.differing_count += 1
+        trait = (recorded.workflow, is_blocked_already, *_trait(report))
         for known in self.differences:
-            if known.workflow == recorded.workflow and _trait(known.report) == _trait(report):
+            if (known.workflow, known.is_blocked_already, *_trait(known.report)) == trait:
                 known.run_count += 1
                 if len(known.run_ids) < RUN_IDS_MAX:
                     known.run_ids.append(recorded.run_id)
                 return
         if len(self.differences) < DIFFERENCES_MAX:
             self.differences.append(
-                Difference(workflow=recorded.workflow, report=report, run_ids=[recorded.run_id], run_count=1)
+                Difference(
+                    workflow=recorded.workflow,
+                    report=report,
+                    run_ids=[recorded.run_id],
+                    run_count=1,
+                    is_blocked_already=is_blocked_already,
+                )
             )
 
 
@@ -93,8 +116,9 @@ def check_runs(
         report = difference(by_name[head.workflow], recorded)
         if report is not None:
             report = with_sources(report, execute(connection, sources_statement(head.n, seqs_of(report))))
-        check.add(recorded, report)
-    check.differences.sort(key=lambda found: -found.run_count)
+        blocked_by = None if head.blocked_report is None else json.loads(head.blocked_report)
+        check.add(recorded, report, blocked_by=blocked_by)
+    check.differences.sort(key=lambda found: (found.is_blocked_already, -found.run_count))
     return check
 
 
@@ -126,6 +150,7 @@ class _Head(Struct, frozen=True):
     run_id: str
     workflow: str
     seed: int
+    blocked_report: str | None = None
 
 
 def _heads_of(
@@ -183,3 +208,9 @@ def _trait(report: dict[str, Any]) -> tuple[Any, ...]:
     expected, actual = report["expected"], report["actual"]
     keys = [_BRANCH.sub("[…]", side["key"]) if side else None for side in (expected, actual)]
     return report["class"], *keys, actual and actual["source"]
+
+
+def _place(report: dict[str, Any]) -> tuple[Any, ...]:
+    """Where a report finds its run stopped: two that say it of one run agree in that, whatever they find there."""
+    expected = report.get("expected")
+    return (expected["seq"],) if expected else (report.get("class"), report.get("position"))

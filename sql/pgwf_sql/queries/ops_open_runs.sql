@@ -2,7 +2,8 @@ select
   r.n,
   r.run_id,
   r.workflow,
-  r.seed
+  r.seed,
+  (select b.report::text from pgwf_sdk.blocked b where b.n = r.n) as blocked_report
 from pgwf.job j
 join pgwf_sdk.run r on r.n = j.n
 where r.workflow = any (%(workflows)s::text[])
