@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
-from typing import Annotated, Any
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Annotated, Any, TypedDict
 
 from msgspec import Meta, Struct
 
@@ -31,6 +33,26 @@ class Parcel(Struct):
     code: str
 
 
+class Line(TypedDict):
+    """A line of an order."""
+
+    sku: str
+    count: int
+
+
+@dataclass
+class Order:
+    """What a customer wants."""
+
+    cents: int
+    total: Decimal
+    due: date
+    lines: list[Line]
+    parcel: Parcel | None = None
+    is_gift: bool = False
+    note: str = ""
+
+
 @step
 def double(number: int) -> int:
     return 2 * number
@@ -41,6 +63,11 @@ def fail(number: int) -> int:
     raise ValueError(f"{number} is too many")
 
 
+@step
+def describe(order: Order) -> str:
+    return repr(order)
+
+
 @workflow
 def doubling(ctx: Context, number: int, label: str = "") -> str:
     return f"{label}{ctx.step(double, number)}"
@@ -49,6 +76,11 @@ def doubling(ctx: Context, number: int, label: str = "") -> str:
 @workflow
 def failing(ctx: Context, number: int) -> int:
     return ctx.step(fail.options(name="fail"), number)
+
+
+@workflow
+def ordering(ctx: Context, order: Order) -> str:
+    return ctx.step(describe, order)
 
 
 @workflow
@@ -80,5 +112,5 @@ def stuck(ctx: Context) -> None:
     ctx.step(wait_for_ever)
 
 
-WORKFLOWS: list[Workflow[..., Any]] = [doubling, failing, delivering, refunding, rating]
+WORKFLOWS: list[Workflow[..., Any]] = [doubling, failing, ordering, delivering, refunding, rating]
 NUMBER = 7

@@ -2,16 +2,16 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import msgspec
 
 from pgwf_sdk import ops
-from pgwf_sdk.cli._durations import duration
+from pgwf_sdk.cli._durations import duration, instant
 from pgwf_sdk.cli._exit import CliError, ExitCode, code_of
 from pgwf_sdk.cli._output import talk, write_object
 from pgwf_sdk.cli._parameters import assembled, parse_parameters, read_input
@@ -34,6 +34,13 @@ IDS_MAX = 10_000
 @click.option("--id", "run_id", help="Id of the run (default: a new one). Starting twice with one id is starting once.")
 @click.option("--need", help="What a worker must offer, if WORKFLOW is given by name and no run of it exists yet.")
 @click.option("--priority", type=click.IntRange(1, 4), default=3, show_default=True, help="1 is most urgent.")
+@click.option(
+    "--start-at",
+    type=instant,
+    metavar="TIME|DURATION",
+    help="Begin no sooner, such as 2026-12-01T09:00Z or 2h from now.",
+)
+@click.option("--deadline", type=instant, metavar="TIME|DURATION", help="Cancel it if it is not over by then.")
 @click.option("--key", "singleton_key", help="Of runs with one key one is with a worker at a time.")
 @click.option(
     "--attribute",
@@ -52,6 +59,8 @@ def start(
     run_id: str | None,
     need: str | None,
     priority: int,
+    start_at: datetime | timedelta | None,
+    deadline: datetime | timedelta | None,
     singleton_key: str | None,
     attributes: tuple[str, ...],
     wait: bool,
@@ -64,26 +73,23 @@ def start(
     """
     _require_workflow_name(workflow)
     args, kwargs = _arguments(parameters, input_)
-    named = _attributes(attributes)
+    options: dict[str, Any] = {
+        "priority": priority,
+        "start_at": _instant(start_at),
+        "deadline": _instant(deadline),
+        "attributes": _attributes(attributes),
+        "singleton_key": singleton_key,
+    }
     if ":" in workflow:
-        started_id, is_new = _start_call(
-            workflow, args, kwargs, run_id=run_id, priority=priority, attributes=named, singleton_key=singleton_key
-        )
+        texts = {parameter.path[0] for parameter in parse_parameters(parameters) if parameter.is_text}
+        started_id, is_new = _start_call(workflow, args, kwargs, texts, run_id=run_id, **options)
     else:
         from pgwf_sdk._client._identity import new_run_id
 
         started_id = run_id or new_run_id()
         payload = msgspec.json.encode({"args": args, "kwargs": kwargs})
         is_new = ops.start_from_json(
-            session().client,
-            workflow,
-            payload,
-            run_id=started_id,
-            need=need,
-            priority=priority,
-            attributes=named,
-            singleton_key=singleton_key,
-            by=session().user,
+            session().client, workflow, payload, run_id=started_id, need=need, by=session().user, **options
         )
     talk(f"started run {started_id}" if is_new else f"run {started_id} had been started with this input before")
     _warn_without_worker(started_id, workflow)
@@ -232,6 +238,10 @@ def _arguments(parameters: Sequence[str], input_: str | None) -> tuple[list[Any]
     return [], {**cast("dict[str, Any]", value), **assembled(parse_parameters(parameters))}
 
 
+def _instant(given: datetime | timedelta | None) -> datetime | None:
+    return ops.now(session().client) + given if isinstance(given, timedelta) else given
+
+
 def _attributes(texts: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in texts:
@@ -246,33 +256,35 @@ def _start_call(
     reference: str,
     args: list[Any],
     kwargs: dict[str, Any],
-    *,
-    run_id: str | None,
-    priority: int,
-    attributes: dict[str, str],
-    singleton_key: str | None,
+    texts: Collection[str],
+    **options: Any,
 ) -> tuple[str, bool]:
-    """Start a workflow that can be imported here: its arguments are turned into what the function declares."""
+    """Start a workflow that can be imported here: its arguments are turned into what the function declares.
+
+    `texts` are the arguments that were given as text, or have a part that was.
+    """
     from pgwf_sdk._errors import SerialisationError, UndecodableError
     from pgwf_sdk.cli._load import workflow_of
 
     workflow = workflow_of(reference)
     try:
         workflow.parameters.check(tuple(args), kwargs)
-        kwargs = {name: _typed(name, value, workflow) for name, value in kwargs.items()}
+        kwargs |= {name: _typed(name, kwargs[name], workflow) for name in texts}
         typed_args, typed_kwargs = workflow.decode_call(msgspec.json.encode({"args": args, "kwargs": kwargs}))
         call = workflow(*typed_args, **typed_kwargs)
-        run = session().client.start(
-            call, run_id=run_id, priority=priority, attributes=attributes, singleton_key=singleton_key
-        )
+        run = session().client.start(call, **options)
     except (UndecodableError, SerialisationError, TypeError) as error:
         raise CliError(str(error), ExitCode.INVALID_INPUT) from error
     return run.run_id, run.created
 
 
 def _typed(name: str, value: Any, workflow: "Workflow[..., Any]") -> Any:
-    """A text from the command line as what the parameter declares (`-P count=3` for an int); others as they are."""
-    declared = get_type_hints(workflow.fn).get(name) if isinstance(value, str) else None
+    """A text from the command line as what the parameter declares (`-P count=3` for an int), and so the texts inside an
+    object (`-P order.cents=990` for a dataclass).
+    """
+    from pgwf_sdk._parameters import annotations_of
+
+    declared = annotations_of(workflow.fn).get(name)
     if declared is None:
         return value
     try:

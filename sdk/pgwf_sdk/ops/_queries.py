@@ -1,6 +1,7 @@
 """The questions of the query layer, asked: over a client's connection, or inside the caller's transaction."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 from pgwf_sdk._errors import InvalidArgumentError, RunNotFoundError, TaskNotFoundError
 from pgwf_sdk.ops import _statements
@@ -179,6 +180,11 @@ def list_keys(source: Source, *, limit: int = 200) -> tuple[KeySummary, ...]:
 def list_workers(source: Source, *, limit: int = 200) -> tuple[WorkerSummary, ...]:
     """Workers that sent a heartbeat, the latest first; those of yesterday have been forgotten."""
     return run(source, _statements.workers_statement(limit=limit))
+
+
+def now(source: Source) -> datetime:
+    """The database's time, which deadlines and pauses count in."""
+    return run(source, _statements.now_statement())
 
 
 def _run(connection: Connection, run_id: str) -> RunSummary:
