@@ -55,6 +55,9 @@ CASES: dict[str, Any] = {
     "changed": "bank-17",
     "quoted_checkout": "bank-17: 3",
     "after_order": "charged as bank-17",
+    "labelled": ["a by post", "bb by post"],
+    "illustrate": 2,
+    "render_all": 2,
 }
 
 

@@ -20,6 +20,7 @@ from pgwf_sdk._errors import (
     WaitTimeoutError,
 )
 from pgwf_sdk._wording import limit_words
+from pgwf_sdk.replay._child_ids import child_id, given_id
 from pgwf_sdk.replay._commands import (
     AwaitSignal,
     CallId,
@@ -232,6 +233,16 @@ class ChildCall(PendingCall):
         self.is_cancelling = False
         self.on_close: OnClose = on_close
 
+    @property
+    def child_run_id(self) -> str:
+        """The id of the child: as the journal has it, which a retry or a fork took over, or as it will have it."""
+        if self.opened is not None and self.opened.payload is not None:
+            return _opened_children.decode(self.opened.payload).run_id
+        parent = self.scope.machine.run.run_id
+        if self.run_id is not None:
+            return given_id(parent, self.run_id)
+        return child_id(parent, self.scope.path, self.name, self.occurrence)
+
     def command(self) -> Command:
         return StartChild(self.id, self.call, self.run_id, self.opened, self.on_close)
 
@@ -256,6 +267,12 @@ class ChildCall(PendingCall):
             self.error.__cause__ = cause
         self.is_done = True
 
+
+class _OpenedChild(msgspec.Struct):
+    run_id: str
+
+
+_opened_children = msgspec.json.Decoder(_OpenedChild)
 
 _ENDED = {
     "failed": "failed",

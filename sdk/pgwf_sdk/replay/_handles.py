@@ -7,7 +7,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pgwf_sdk._errors import ContextError
-from pgwf_sdk.replay._calls import PendingCall, Settled
+from pgwf_sdk.replay._calls import ChildCall, PendingCall, Settled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -64,7 +64,16 @@ class _Handle:
 class Child(_Handle, Generic[R_co]):
     """A child run that was started and not waited for."""
 
-    __slots__ = ()
+    __slots__ = ("_run_id",)
+
+    def __init__(self, call: ChildCall, fibers: Fibers) -> None:
+        super().__init__(call, fibers)
+        self._run_id = call.child_run_id
+
+    @property
+    def run_id(self) -> str:
+        """The id of the child, the same in every replay. It may be passed on before the child is started."""
+        return self._run_id
 
     def result(self) -> R_co:
         """Return what the child returned. ChildFailedError: it failed, was cancelled or was terminated."""
@@ -113,7 +122,16 @@ class _AsyncHandle:
 class AsyncChild(_AsyncHandle, Generic[R_co]):
     """A child run that was started and not waited for."""
 
-    __slots__ = ()
+    __slots__ = ("_run_id",)
+
+    def __init__(self, call: ChildCall, loop: WorkflowLoop) -> None:
+        super().__init__(call, loop)
+        self._run_id = call.child_run_id
+
+    @property
+    def run_id(self) -> str:
+        """The id of the child, the same in every replay. It may be passed on before the child is started."""
+        return self._run_id
 
     def result(self) -> Awaitable[R_co]:
         """What the child returned. ChildFailedError: it failed, was cancelled or was terminated."""

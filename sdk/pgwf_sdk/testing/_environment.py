@@ -15,6 +15,7 @@ from typing_extensions import ParamSpec
 from pgwf_sdk._client import Client, Run, _calls
 from pgwf_sdk._client._options import check_dsn
 from pgwf_sdk._definition import Call, Step, Workflow, as_step
+from pgwf_sdk._errors import DefinitionError
 from pgwf_sdk._kinds import check_counts, check_instants
 from pgwf_sdk._misuse import check_sealing, check_story, check_workflows
 from pgwf_sdk._sealing import Sealing
@@ -209,6 +210,11 @@ class Environment:
         TypeError: there is none of these, or more than one.
         UnusedMockWarning, at this line: nothing called it until the next reset, the end of the test or `close`.
         """
+        if isinstance(step, Workflow | Call):
+            raise DefinitionError(
+                f"env.mock: found {step!r}; expected a step. A child run is a run like any other: mock the steps it"
+                " calls, or give the parent another workflow of that name in its place"
+            )
         name = step if isinstance(step, str) else as_step(step, used="env.mock").name
         answer = mock_answer(replacement, answers, used=f"env.mock({name!r})")
         self._stage.mocks[name] = StepMock(name, answer, line=line_of_caller())

@@ -9,8 +9,9 @@ from pgwf_journal import ENCODING_JSON, Kind, Phase
 from pgwf_sdk import _failure
 from pgwf_sdk._errors import PgwfError, RunConflictError, RunCycleError, RunNotFoundError
 from pgwf_sdk.replay import AttachRun, CallId, OpenAwakeable, OpenHuman, StartChild
+from pgwf_sdk.replay._child_ids import is_same_chain
 from pgwf_sdk.worker._advance import Attaching, AttemptNote, ChildStart, ItemAnswer, TaskClosing, TaskOpening
-from pgwf_sdk.worker._openings import child_start, is_same_chain, task_opening
+from pgwf_sdk.worker._openings import child_start, task_opening
 from pgwf_sdk.worker._waits import Draft, Resolution, Wait, Waits, draft, opening
 
 DEFERRED_ENTRIES_MAX: Final = 100

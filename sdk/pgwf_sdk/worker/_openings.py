@@ -1,29 +1,22 @@
 """What the database needs to start a child run or to open a human task that the workflow's code asked for."""
 
-import hashlib
-import re
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Final
 
 from pgwf_sdk._errors import DefinitionError
 from pgwf_sdk._kinds import check_kind
 from pgwf_sdk._misuse import check_names
 from pgwf_sdk._names import HUMAN_PREFIX, ID_BYTES_MAX, check_id, check_storable
-from pgwf_sdk.replay import CallId, HumanRequest, OpenHuman, StartChild
+from pgwf_sdk.replay import HumanRequest, OpenHuman, StartChild
+from pgwf_sdk.replay._child_ids import child_id, given_id, shortened
 from pgwf_sdk.worker._advance import ChildStart, TaskOpening
-
-CHILD_ID_BYTES_MAX: Final = 200
-
-_TURN: Final = re.compile(r"~[0-9]{1,6}(?=/|$)")
-"""What tells the runs of a chain apart: `order-17`, its retry or continuation `order-17~2`, and so on."""
 
 
 def child_start(parent_run_id: str, command: StartChild) -> ChildStart:
     """The child run of a call. SerialisationError: an argument cannot be stored. DefinitionError: no id of a run."""
     workflow = command.call.workflow
     if command.run_id is None:
-        run_id = child_id(parent_run_id, command.id, workflow.name)
+        run_id = child_id(parent_run_id, command.id.scope, workflow.name, command.id.occurrence)
     else:
         run_id = given_id(parent_run_id, check_id(command.run_id, f"child run of {workflow.name!r}"))
     return ChildStart(
@@ -38,34 +31,9 @@ def child_start(parent_run_id: str, command: StartChild) -> ChildStart:
     )
 
 
-def child_id(parent_run_id: str, call: CallId, workflow: str) -> str:
-    """`<parent>/<name>#<n>`, with the scope in between for a call inside a branch; a hash where that is too long."""
-    return _shortened(f"{parent_run_id}{call.scope}/{workflow}#{call.occurrence}", CHILD_ID_BYTES_MAX)
-
-
-def given_id(parent_run_id: str, run_id: str) -> str:
-    """The id of a child whose parent chose it: in `order-17~2`, the second run of `order-17`, it is `<run_id>~2`.
-
-    So the retry of a run whose child failed does not meet the id that the failed child has for ever.
-    """
-    return run_id + "".join(_TURN.findall(parent_run_id))
-
-
-def is_same_chain(run_id: str, other_id: str) -> bool:
-    """Whether one is the retry or continuation of the other, or both of a third."""
-    return _TURN.sub("", run_id) == _TURN.sub("", other_id)
-
-
-def _shortened(job_id: str, bytes_max: int) -> str:
-    if len(job_id.encode()) <= bytes_max:
-        return job_id
-    root = job_id.partition("/")[0].encode()[:100].decode(errors="ignore")
-    return f"{root}/{hashlib.blake2b(job_id.encode(), digest_size=16).hexdigest()}"
-
-
 def task_id_of(run_id: str, key: str) -> str:
     """The id of the human task of a call."""
-    return _shortened(f"{run_id}{key}", ID_BYTES_MAX)
+    return shortened(f"{run_id}{key}", ID_BYTES_MAX)
 
 
 def task_opening(run_id: str, command: OpenHuman) -> TaskOpening:

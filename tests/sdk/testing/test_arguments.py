@@ -57,7 +57,11 @@ REFUSED: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda env: env.journal(None), TypeError, r"env.journal: found None; expected the handle of a run"),
     (lambda env: env.add("pack"), TypeError, r"env.add: found 'pack', a str among them; expected workflows only"),
     (lambda env: env.mock(3, returns=1), DefinitionError, r"env.mock: found 3, an int; expected the step itself"),
-    (lambda env: env.mock(pack, returns=1), DefinitionError, r"env.mock: found <Workflow pack>; expected a step"),
+    (
+        lambda env: env.mock(pack, returns=1),
+        DefinitionError,
+        r"env.mock: found <Workflow pack>; expected a step\. A child run is a run .* mock the steps it calls",
+    ),
     (lambda env: env.mock(pack(1), returns=1), DefinitionError, r"env.mock: found <Call of pack>; expected a step"),
     (lambda env: env.mock(weigh), TypeError, r"env.mock\('weigh'\): found none; expected either a function, returns="),
     (lambda env: env.mock(weigh, 100), TypeError, r"env.mock\('weigh'\): found 100; expected a function"),
