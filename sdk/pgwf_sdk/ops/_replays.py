@@ -116,7 +116,7 @@ def check_runs(
         report = difference(by_name[head.workflow], recorded)
         if report is not None:
             report = with_sources(report, execute(connection, sources_statement(head.n, seqs_of(report))))
-        blocked_by = None if head.blocked_report is None else json.loads(head.blocked_report)
+        blocked_by = json.loads(head.blocked_report or "null")
         check.add(recorded, report, blocked_by=blocked_by)
     check.differences.sort(key=lambda found: (found.is_blocked_already, -found.run_count))
     return check

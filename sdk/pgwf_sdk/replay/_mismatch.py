@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pgwf_journal import key_of
+from pgwf_journal import Kind, key_of
 from pgwf_sdk import _failure
 from pgwf_sdk._errors import RunCancelled, SealedError
 from pgwf_sdk._serial import codec_for
@@ -100,6 +100,8 @@ def ended_early(machine: Machine, entry: Entry, error: BaseException | None) -> 
 def undecodable(machine: Machine, entry: Entry, error: Exception, call: PendingCall | None = None) -> dict[str, Any]:
     """A payload does not fit the annotation it is decoded by, or nobody has opened it."""
     found = "sealed" if isinstance(error, SealedError) else "undecodable"
+    # What passed the token of a promise on must run again: nobody knows the token of the fork.
+    opened = call.opened if call is not None and call.kind == Kind.AWAKEABLE else None
     actual = None if call is None else _call(call)
     lines = [] if call is None else [_place(line) for line in machine.stands_at()]
     if actual is not None and len(lines) == 1:
@@ -112,6 +114,7 @@ def undecodable(machine: Machine, entry: Entry, error: Exception, call: PendingC
         expected=entry,
         actual=actual,
         detail=str(error),
+        fork_before=None if opened is None else str(opened.seq),
     )
 
 
@@ -159,6 +162,7 @@ def _report(
     stands_at: Sequence[str] = (),
     ended_at: str | None = None,
     detail: str = "",
+    fork_before: str | None = None,
 ) -> dict[str, Any]:
     recorded = sorted(machine.history.calls_in(scope).items())
     before = [entry for ordinal, entry in recorded if ordinal < position]
@@ -182,7 +186,14 @@ def _report(
             "next_recorded": [_entry(entry) for entry in after[:NEXT_SHOWN]],
             "hint": _SAID[found],
             "detail": detail,
-            "fixes": fixes_for(found, shown, actual, run_id=run.run_id, is_awaited=machine.is_awaited),
+            "fixes": fixes_for(
+                found,
+                shown,
+                actual,
+                run_id=run.run_id,
+                is_awaited=machine.is_awaited,
+                before=fork_before or (expected.key if expected else None),
+            ),
             "docs": DOCS,
         }
     )

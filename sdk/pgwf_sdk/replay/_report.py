@@ -33,7 +33,10 @@ _HOW_CALLED: Final = {
 _SENT: Final = {
     "run": ("input", "start a run with the right one"),
     "signal": ("signal", "this makes a run that waits for it again"),
-    "awakeable": ("value of this promise", "this makes a run that makes the promise anew, with another token"),
+    "awakeable": (
+        "value of this promise",
+        "this makes a run that makes the promise anew and runs again what passed its token on",
+    ),
     "human": ("decision", "this makes a run that asks again"),
 }
 """What others say to a run: how it is called, and how they can say it again."""
@@ -106,11 +109,17 @@ def finished(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def fixes_for(
-    found: str, expected: dict[str, Any] | None, actual: dict[str, Any] | None, *, run_id: str, is_awaited: bool
+    found: str,
+    expected: dict[str, Any] | None,
+    actual: dict[str, Any] | None,
+    *,
+    run_id: str,
+    is_awaited: bool,
+    before: str | None,
 ) -> list[str]:
-    """What a person can do about a difference, the lines to write first."""
+    """What a person can do about a difference, the lines to write first. `before`: the entry to fork the run before."""
     if found == "undecodable":
-        return _ways_out(expected, run_id)
+        return _ways_out(expected, run_id, before)
     if found == "sealed":
         return [
             "give whoever reads it the key, with Sealing or PGWF_KEYS, and resume the run; the code is not at fault"
@@ -123,16 +132,16 @@ def fixes_for(
     fixes = [] if expected is None else _guards(found, expected, actual, is_awaited=is_awaited)
     fixes.append("or deploy the code this run was started with, and resume the run")
     if expected is not None:
-        fixes.append(f"or run it again from there: pgwf fork {run_id} --before '{expected['key']}'")
+        fixes.append(f"or run it again from there: pgwf fork {run_id} --before '{before}'")
     return fixes
 
 
-def _ways_out(expected: dict[str, Any] | None, run_id: str) -> list[str]:
+def _ways_out(expected: dict[str, Any] | None, run_id: str, before: str | None) -> list[str]:
     """What helps a run that was given, or has recorded, what the code cannot read."""
     deploy = "deploy a type that accepts the stored payload (new fields need defaults), then resume the run"
     if expected is None:
         return [deploy]
-    fork = f"pgwf fork {run_id} --before '{expected['key']}'"
+    fork = f"pgwf fork {run_id} --before '{before}'"
     if expected["kind"] not in _SENT:
         return [deploy, f"or do that again in a new run: {fork}"]
     what, again = _SENT[expected["kind"]]

@@ -160,7 +160,7 @@ def test_the_lines_that_are_offered_are_python(kind: str, is_awaited: bool) -> N
     call = {"kind": kind, "name": "spam", "key": f"/{kind}:spam#1"}
 
     for found in ("inserted", "inserted_or_renamed", "out_of_order", "kind_changed", "not_reached"):
-        for fix in fixes_for(found, call, call, run_id="run-1", is_awaited=is_awaited):
+        for fix in fixes_for(found, call, call, run_id="run-1", is_awaited=is_awaited, before="2"):
             if "patched" in fix:
                 lines = fix.partition("\n")[2].replace("…", "...").replace("..., name", "int, name")
                 ast.parse("async def checkout(ctx):\n" + textwrap.indent(lines, "    "))
@@ -297,7 +297,7 @@ def waiting_for(kind: str, type_: Any) -> Workflow[[], Any]:
 
 @pytest.mark.parametrize(
     ("kind", "key"),
-    [(Kind.SIGNAL, "/signal:go#1"), (Kind.AWAKEABLE, "/awakeable:awakeable#1")],
+    [(Kind.SIGNAL, "/signal:go#1"), (Kind.AWAKEABLE, "2")],
     ids=["signal", "promise"],
 )
 def test_a_wrong_value_that_was_sent_is_the_senders_and_the_ways_out_are_named(kind: Kind, key: str) -> None:

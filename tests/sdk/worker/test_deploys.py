@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pgwf_sdk import Client, Context, RetryPolicy, RunFailedError, current_step, step, workflow
+from pgwf_sdk import Client, Context, RetryPolicy, RunFailedError, current_step, ops, step, workflow
 from tests.support import wait_until
 
 if TYPE_CHECKING:
@@ -70,6 +71,53 @@ def test_code_that_no_longer_fits_the_journal_blocks_the_run_until_a_deploy_mend
     start_worker(first_version)
     assert client.resume(run.run_id) == "resumed"
     assert run.result(timeout=SOON) == 4
+
+
+@pytest.mark.parametrize("kind", ["signal", "promise"])
+def test_a_run_that_was_sent_a_wrong_value_goes_on_as_a_fork_from_the_key_that_its_report_names(
+    client: Client, start_worker: StartWorker, db: Connection[Any], kind: str
+) -> None:
+    tokens: list[str] = []
+
+    @step
+    def tell(token: str) -> None:
+        tokens.append(token)
+
+    @workflow
+    def asking(ctx: Context) -> int:
+        if kind == "signal":
+            return ctx.wait_signal("go", int)
+        promise = ctx.awakeable(int)
+        ctx.step(tell, promise.token)
+        return promise.wait()
+
+    def answer(run_id: str, value: object) -> None:
+        if kind == "signal":
+            client.signal(run_id, "go", value)
+        else:
+            client.complete_awakeable(tokens[-1], value)
+
+    start_worker(asking)
+    run = client.start(asking(), run_id="typo")
+    wait_until(lambda: is_waiting(client, run.run_id), "the run waits")
+    answer(run.run_id, "nine")
+    wait_until(lambda: client.get(run.run_id).status() == "blocked", "the run is blocked")
+
+    row = db.execute("select report from pgwf_sdk.blocked").fetchone()
+    assert row is not None
+    named = re.search("pgwf fork typo --before '([^']+)'", row[0]["fixes"][0])
+    assert named is not None
+    why = ops.why_not_running(client, run.run_id)
+    assert "pgwf terminate typo" in why
+    assert "deployed code" not in why
+    assert "first difference" not in why
+    assert "not recorded" not in why
+
+    forked = client.fork("typo", asking, before=named[1])
+    wait_until(lambda: is_waiting(client, forked.run_id), "the fork waits")
+    answer(forked.run_id, 9)
+    assert forked.result(timeout=SOON) == 9
+    assert client.terminate(run.run_id) == "terminated"
 
 
 def test_a_failed_run_is_retried_from_the_step_that_failed(client: Client, start_worker: StartWorker) -> None:
