@@ -172,7 +172,7 @@ class AsyncContext(ContextCore):
         assign: str | None = None,
         notify: Sequence[str] = (),
     ) -> Coroutine[None, None, Decision[T]]:
-        """Ask people who offer `need` to decide about `subject`; the answer is of type `decision`.
+        """Ask people who offer `need` (one seat: one of them decides) about `subject`; the answer is a `decision`.
 
         `name` is part of the journal, `title` is not. When `due` has passed and nobody holds the task, it goes to those
         who offer `escalate`. When `expires` has passed the decision is `on_expire`, or WaitTimeoutError is raised.

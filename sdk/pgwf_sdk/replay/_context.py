@@ -157,7 +157,7 @@ class Context(ContextCore):
         assign: str | None = None,
         notify: Sequence[str] = (),
     ) -> Decision[T]:
-        """Ask people who offer `need` to decide about `subject`; the answer is of type `decision`.
+        """Ask people who offer `need` (one seat: one of them decides) about `subject`; the answer is a `decision`.
 
         `name` is part of the journal, `title` is not. When `due` has passed and nobody holds the task, it goes to those
         who offer `escalate`. When `expires` has passed the decision is `on_expire`, or WaitTimeoutError is raised.

@@ -41,9 +41,9 @@ class Decision(Generic[T_co]):
 class HumanRequest:
     """A question to people: `subject` is what they look at, `decision` the type of the answer.
 
-    `need` is the capability a reviewer must have, or how many of each. `due` is when it should be decided, and goes to
-    reviewers with the capability `escalate` if nobody holds it; `expires` is when the question is withdrawn. Both count
-    from the moment it is opened.
+    `need` is the capability a reviewer must have; as a mapping, of one seat. `due` is when it should be decided, and
+    goes to reviewers with the capability `escalate` if nobody holds it; `expires` is when the question is withdrawn.
+    Both count from the moment it is opened.
     """
 
     name: str
