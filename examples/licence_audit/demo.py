@@ -82,7 +82,7 @@ def run(options: Options) -> None:
     began = time.monotonic()
     with (
         _database(options.dsn) as dsn,
-        Client(dsn, name="licence-audit demo") as client,
+        _client(dsn) as client,
         psycopg.connect(dsn, autocommit=True) as connection,
     ):
         pgwf_sql.install(connection)
@@ -98,6 +98,13 @@ def run(options: Options) -> None:
 def say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
+
+
+def _client(dsn: str) -> Client:
+    try:
+        return Client(dsn, name="licence-audit demo")
+    except ValueError as error:
+        raise DemoError(f"the database cannot be used: {error}") from None
 
 
 @contextmanager

@@ -347,21 +347,17 @@ async def ships_async(_ctx: AsyncContext, parcel: Parcel) -> int:
 
 
 @pytest.mark.parametrize("shipping", [ships, ships_async], ids=lambda one: one.name)
-def test_a_run_that_cannot_be_executed_here_is_given_back(
-    shipping: Any,
-    client: Client,
-    start_worker: StartWorker,
-    db: psycopg.Connection[Any],
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_run_whose_input_its_class_cannot_read_is_blocked_until_that_is_mended(
+    shipping: Any, client: Client, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = client.start(shipping(Parcel(7)), run_id="p")
-    note = "select note from pgwf_sdk.runs where run_id = 'p' and note = 'LookupError: no such weight'"
     monkeypatch.setattr(Parcel, "is_broken", True)
     start_worker(ships, ships_async)
 
-    wait_until(lambda: db.execute(note).fetchone(), "it is given back with a note")
+    wait_until(lambda: run.status() == "blocked", "it is blocked")
 
     monkeypatch.setattr(Parcel, "is_broken", False)
+    client.resume("p")
     assert run.result(timeout=SOON) == 7
 
 
