@@ -7,6 +7,7 @@ code sees a result only after its commit. The run parks when nothing of it can g
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Concatenate, ParamSpec
 
 from msgspec.structs import replace
 
@@ -33,12 +34,7 @@ from pgwf_sdk.replay import (
     Suspended,
     cancelled_unbegun,
 )
-from pgwf_sdk.worker._advance import (
-    Claim,
-    Disposition,
-    Item,
-    ItemAnswer,
-)
+from pgwf_sdk.worker._advance import Claim, Disposition, Item, ItemAnswer
 from pgwf_sdk.worker._batch import Batch
 from pgwf_sdk.worker._ending import ending_of
 from pgwf_sdk.worker._engine import Engine
@@ -53,9 +49,23 @@ from pgwf_sdk.worker._waits import Draft, Waits, draft
 
 log = logging.getLogger("pgwf_sdk.worker")
 
+P = ParamSpec("P")
+
 _BROKEN_DELAY = timedelta(seconds=5)
 _WAIT_KINDS = (Kind.TIMER, Kind.SIGNAL)
 _NO_NUMBERS: dict[tuple[str, int], int] = {}
+
+
+def _contained(act: "Callable[Concatenate[Driver, P], None]") -> "Callable[Concatenate[Driver, P], None]":
+    """A run that breaks its worker would break each that takes it: whatever is raised costs the run a new start."""
+
+    def contained(driver: "Driver", /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            act(driver, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - as said above
+            driver.broke(error)
+
+    return contained
 
 
 class Driver:
@@ -67,7 +77,9 @@ class Driver:
         self._port = port
         self._head = Head(claim)
         self._lapsed = claim.streak > 0
-        self.waits = Waits(claim.inbox, deadline=claim.deadline, is_cancelled=_hears_of_cancel(claim.history))
+        self.waits = Waits(
+            claim.inbox, deadline=claim.deadline, is_cancelled=any(entry.kind is Kind.CANCEL for entry in claim.history)
+        )
         self._size = JournalSize(claim, port.journal_limits, trace)
         self._steps = Stepping(claim, port, self)
         self.occupant = Occupant(claim.current_need, self._steps.count_with_need)
@@ -105,6 +117,7 @@ class Driver:
             self._is_settling = False
         self._pump()
 
+    @_contained
     def settled(self, item: Item, answer: ItemAnswer) -> None:
         """The call that carried `item` has committed, or was refused."""
         batch, self._in_flight = self._in_flight, None
@@ -151,6 +164,7 @@ class Driver:
         else:
             self._start_over(_BROKEN_DELAY, f"refused by the database: {error}")
 
+    @_contained
     def step_reported(self, call: CallId, number: int, report: StepReport) -> None:
         """An attempt of a step ended, or said that it is alive."""
         if isinstance(report, StepCommitted):
@@ -217,7 +231,11 @@ class Driver:
     def broke(self, error: Exception) -> None:
         """Running the code failed in the SDK itself: never the run's fault, so it is given back and tried again."""
         log.error("run %s: cannot be executed here", self.claim.run_id, exc_info=_failure.log_info(error))
-        self._start_over(_BROKEN_DELAY, _failure.line_of(error))
+        self._is_settling = False
+        if self._head.seq is None:
+            self.lose(f"it cannot be given back: {_failure.line_of(error)}")
+        else:
+            self._start_over(_BROKEN_DELAY, _failure.line_of(error))
 
     # -- calls of the code ----------------------------------------------------------------------------------------
 
@@ -252,52 +270,46 @@ class Driver:
 
     # -- what is said next ----------------------------------------------------------------------------------------
 
+    @_contained
     def _pump(self) -> None:
         """Send the next item if there is something to say; otherwise wait for the next instant."""
-        try:
-            if self._is_over or self._in_flight is not None or self._is_numbering:
-                return
-            if self._is_explaining or self._is_settling:
-                return
-            self._tell_deferred()
-            is_quiet = self.waits.is_quiet and self._steps.is_quiet
-            if self._outcome is None and not is_quiet:
-                self._look_around()
-            elif is_quiet and not (self._batch or self._outcome or self._wants_inbox or self._steps.is_idle):
-                return  # Its steps will say when there is more.
-            # What was said before goes first: a patch marker must not come after what the new code did.
-            if not is_quiet and self._head.seq is not None and not self._batch.news and self._give_turn():
-                return
-            codes = {one.code for one in (*self._batch.drafts, *self._withdrawn) if one.code is not None}
-            if not is_quiet:
-                codes |= self.waits.silent_codes()
-            codes |= self._home.codes
-            numbers = self._port.code_numbers(codes, self._numbered) if codes else _NO_NUMBERS
-            if numbers is None:
-                self._is_numbering = True
-                return
-            item = self._next_item()
-            if item is None:
-                self._alarm.set(_earliest(self._steps.next_instant, self.waits.next_instant()))
-                return
-            item.entries = [
-                one.entry if one.code is None else replace(one.entry, code=numbers.get(one.code))
-                for one in self._batch.drafts
-            ]
-            item.consumed, item.children = self._batch.consumed, self._batch.children
-            item.tasks, item.attempts, item.cancels = self._batch.tasks, self._batch.attempts, self._batch.cancels
-            item.attaches = self._batch.attaches
-            item.decides, item.told = bool(self._batch.by_deadline) or self._wants_inbox, self._batch.told
-            self._wants_inbox = False
-            self._in_flight, self._batch = self._batch, Batch()
-            self.is_giving_back = item.disposition != "keep"
-            self._port.submit(self, item)
-        except Exception as error:  # noqa: BLE001 - a run that breaks its worker would break each that takes it
-            self._is_settling = False
-            if self._head.seq is None:
-                self.lose(f"it cannot be given back: {_failure.line_of(error)}")
-            else:
-                self.broke(error)
+        if self._is_over or self._in_flight is not None or self._is_numbering:
+            return
+        if self._is_explaining or self._is_settling:
+            return
+        self._tell_deferred()
+        is_quiet = self.waits.is_quiet and self._steps.is_quiet
+        if self._outcome is None and not is_quiet:
+            self._look_around()
+        elif is_quiet and not (self._batch or self._outcome or self._wants_inbox or self._steps.is_idle):
+            return  # Its steps will say when there is more.
+        # What was said before goes first: a patch marker must not come after what the new code did.
+        if not is_quiet and self._head.seq is not None and not self._batch.news and self._give_turn():
+            return
+        codes = {one.code for one in (*self._batch.drafts, *self._withdrawn) if one.code is not None}
+        if not is_quiet:
+            codes |= self.waits.silent_codes()
+        codes |= self._home.codes
+        numbers = self._port.code_numbers(codes, self._numbered) if codes else _NO_NUMBERS
+        if numbers is None:
+            self._is_numbering = True
+            return
+        item = self._next_item()
+        if item is None:
+            self._alarm.set(_earliest(self._steps.next_instant, self.waits.next_instant()))
+            return
+        item.entries = [
+            one.entry if one.code is None else replace(one.entry, code=numbers.get(one.code))
+            for one in self._batch.drafts
+        ]
+        item.consumed, item.children = self._batch.consumed, self._batch.children
+        item.tasks, item.attempts, item.cancels = self._batch.tasks, self._batch.attempts, self._batch.cancels
+        item.attaches = self._batch.attaches
+        item.decides, item.told = bool(self._batch.by_deadline) or self._wants_inbox, self._batch.told
+        self._wants_inbox = False
+        self._in_flight, self._batch = self._batch, Batch()
+        self.is_giving_back = item.disposition != "keep"
+        self._port.submit(self, item)
 
     def _tell_deferred(self) -> None:
         """Let the code go on with results that may be recorded later, if nothing else comes before them."""
@@ -467,10 +479,6 @@ class Driver:
 
 def _nothing() -> None:
     """For who does not wait for an answer."""
-
-
-def _hears_of_cancel(history: Sequence[Entry]) -> bool:
-    return any(entry.kind is Kind.CANCEL for entry in history)
 
 
 def _earliest(*instants: datetime | None) -> datetime | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pgwf_sdk import AsyncContext, Client, Context, RetryPolicy, RunFailedError, ops, step, workflow
+from pgwf_sdk import AsyncContext, Client, Context, JournalLimits, RetryPolicy, RunFailedError, ops, step, workflow
 from tests.support import wait_until
 
 if TYPE_CHECKING:
@@ -133,16 +133,20 @@ def test_a_result_that_cannot_be_read_fails_its_run(client: Client, start_worker
 
 
 class BrokenHandler(logging.Handler):
-    """Raises for what is said of one run's failure."""
+    """Raises for what is said of one run."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__()
+        self._said = said
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage().startswith("run empty failed"):
+        if record.getMessage().startswith(self._said):
             raise OSError("the disk of logs is full")
 
 
 @pytest.mark.parametrize("run", [empty, empty_async], ids=["def", "async def"])
 def test_a_handler_of_logs_that_raises_breaks_no_worker(client: Client, start_worker: StartWorker, run: Any) -> None:
-    handler = BrokenHandler()
+    handler = BrokenHandler("run empty failed")
     logger = logging.getLogger("pgwf_sdk.worker")
     logger.addHandler(handler)
     try:
@@ -154,3 +158,48 @@ def test_a_handler_of_logs_that_raises_breaks_no_worker(client: Client, start_wo
         assert "the disk of logs is full" in str(ops.why_not_running(client, "empty"))
     finally:
         logger.removeHandler(handler)
+
+
+@step(retry=RetryPolicy(max_attempts=2, initial=timedelta(0)))
+async def always_fails() -> None:
+    raise ValueError("as always")
+
+
+@workflow
+async def failing(ctx: AsyncContext) -> None:
+    await ctx.step(always_fails)
+
+
+@step
+async def sound() -> int:
+    return 1
+
+
+@workflow
+async def growing(ctx: AsyncContext) -> None:
+    for _ in range(3):
+        await ctx.step(sound)
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [(failing, "run noisy: /step:always_fails#1: attempt 1 failed"), (growing, "run noisy: its journal has")],
+    ids=["at the report of a step", "at the answer of a call"],
+)
+def test_a_handler_of_logs_that_raises_while_a_run_goes_on_breaks_no_worker(
+    client: Client, start_worker: StartWorker, run: Any, said: str
+) -> None:
+    handler = BrokenHandler(said)
+    logger = logging.getLogger("pgwf_sdk.worker")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        start_worker(run, whole, journal_limits=JournalLimits(entries_warn=3))
+        client.start(run(), run_id="noisy")
+        wait_until(lambda: client.get("noisy").status() == "waiting", "the run is given back")
+
+        assert client.start(whole()).result(timeout=SOON) == "whole"
+        assert "the disk of logs is full" in str(ops.why_not_running(client, "noisy"))
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
