@@ -6,7 +6,6 @@ show: a lease past its time is its holder's, and a timer that is due is not leas
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -22,10 +20,10 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from tests.pgwf.leasing import Leasing
+from tests.pgwf.machines import play
 from tests.support import Clock
 
 if TYPE_CHECKING:
@@ -37,7 +35,6 @@ KEYS = [None, None, *LIMITABLE]
 JOBS_MAX = 9  # so that one claim of CLAIM_MIN or more looks at every ready job: four turns of that many
 CLAIM_MIN = 3
 THRESHOLD = 2
-EXAMPLES = int(os.environ.get("PGWF_MODEL_EXAMPLES", "25"))
 
 needs = st.sampled_from(NEEDS)
 keys = st.sampled_from(KEYS)
@@ -487,14 +484,4 @@ class LeasingMachine(RuleBasedStateMachine):
 
 
 def test_any_sequence_of_calls_does_what_the_model_does(database: str, reset: str) -> None:
-    machine = type("Machine", (LeasingMachine,), {"dsn": database, "reset": reset})
-
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=EXAMPLES,
-            stateful_step_count=40,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    play(LeasingMachine, dsn=database, reset=reset)

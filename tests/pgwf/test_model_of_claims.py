@@ -12,7 +12,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -20,12 +19,11 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from tests.pgwf.leasing import Leasing
+from tests.pgwf.machines import play
 from tests.pgwf.modelled import Bucket
-from tests.pgwf.test_model import EXAMPLES
 from tests.pgwf.test_position import CAPS, Worker
 from tests.support import Clock
 
@@ -266,14 +264,4 @@ class ClaimsMachine(RuleBasedStateMachine):
 
 
 def test_any_worker_is_handed_what_the_model_says_wherever_it_begins(database: str, reset: str) -> None:
-    machine = type("Machine", (ClaimsMachine,), {"dsn": database, "reset": reset})
-
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=EXAMPLES,
-            stateful_step_count=40,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    play(ClaimsMachine, dsn=database, reset=reset)

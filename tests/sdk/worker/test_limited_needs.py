@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from pgwf_sdk import Client, Context, step, workflow
+from pgwf_sdk import Client, Context, Run, step, workflow
 from tests.support import wait_until
 
 if TYPE_CHECKING:
@@ -64,6 +64,14 @@ def trained(ctx: Context, x: int) -> int:
     return ctx.step(train, ctx.step(train, x))
 
 
+def ends_once_the_need_is_resumed(run: Run[int], db: psycopg.Connection[Any]) -> None:
+    """The run queues for its need, none of whose steps was begun, and goes on when it may have it again."""
+    wait_until(lambda: db.execute(WAITS_FOR_GPU, [run.run_id]).fetchone(), "the run queues for the need")
+    assert stage.done == 0
+    db.execute("select pgwf.resume_need('gpu', 'ann')")
+    assert run.result(timeout=SOON) == 3
+
+
 def test_a_worker_with_runs_in_hand_begins_no_step_of_a_need_that_is_paused(
     client: Client, start_worker: StartWorker, db: psycopg.Connection[Any]
 ) -> None:
@@ -75,10 +83,7 @@ def test_a_worker_with_runs_in_hand_begins_no_step_of_a_need_that_is_paused(
     wait_until(lambda: db.execute(HEARD_OF_THE_PAUSE).fetchone(), "the worker has heard of it")
     stage.go.set()
 
-    wait_until(lambda: db.execute(WAITS_FOR_GPU, [run.run_id]).fetchone(), "the run queues for the need")
-    assert stage.done == 0
-    db.execute("select pgwf.resume_need('gpu', 'ann')")
-    assert run.result(timeout=SOON) == 3
+    ends_once_the_need_is_resumed(run, db)
 
 
 def test_workers_that_come_later_know_what_is_paused_from_their_first_run_on(
@@ -89,10 +94,7 @@ def test_workers_that_come_later_know_what_is_paused_from_their_first_run_on(
     run = client.start(trained(1))
     start_worker(trained, capabilities=["gpu"])
 
-    wait_until(lambda: db.execute(WAITS_FOR_GPU, [run.run_id]).fetchone(), "the run queues for the need")
-    assert stage.done == 0
-    db.execute("select pgwf.resume_need('gpu', 'ann')")
-    assert run.result(timeout=SOON) == 3
+    ends_once_the_need_is_resumed(run, db)
 
 
 def test_all_workers_together_do_no_more_at_once_than_the_limit_of_a_need(
