@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sdk.sql.hand import Hand, start, value
+from tests.sdk.sql.hand import Hand, begin, start, value
 from tests.sdk.sql.test_chains import continuing
 from tests.sdk.test_cli_commands import SHOP, Pgwf, pgwf
 
@@ -37,7 +37,7 @@ def test_a_retry_of_a_chain_that_has_completed_says_so_and_starts_nothing(pgwf: 
 
 
 def test_a_cancel_may_say_how_long_the_cleanup_may_take(pgwf: Pgwf, db: Conn) -> None:
-    start(db, "order-1")
+    begin(db)
 
     wrong = pgwf("cancel", "order-1", "--grace", "soon")
     said = pgwf("cancel", "order-1", "--grace", "90s", "--reason", "enough")
@@ -51,6 +51,15 @@ def test_a_cancel_may_say_how_long_the_cleanup_may_take(pgwf: Pgwf, db: Conn) ->
     assert "was asked to stop before" in again.err
     payload = value(db, "select convert_from(payload, 'UTF8')::jsonb from pgwf_sdk.inbox")
     assert (payload["reason"], payload["grace_seconds"]) == ("enough", 90)
+
+
+def test_a_cancel_says_that_it_ended_a_run_which_had_not_begun(pgwf: Pgwf, db: Conn) -> None:
+    start(db, "order-1")
+
+    said, again = pgwf("cancel", "order-1"), pgwf("cancel", "order-1")
+
+    assert (said.code, said.err) == (0, "run order-1: cancelled before it began\n")
+    assert (again.code, again.err) == (0, "run order-1: was over already: cancelled\n")
 
 
 def test_show_prints_the_attributes_of_a_run(pgwf: Pgwf, db: Conn) -> None:

@@ -33,6 +33,7 @@ from pgwf_sdk._serial import encode
 from pgwf_sdk.embedded import EmbeddedServer
 from pgwf_sql import script
 from pgwf_sql.database import SchemaOutdatedError
+from tests.sdk.sql.hand import begin
 from tests.support import wait_until
 
 if TYPE_CHECKING:
@@ -260,7 +261,8 @@ def test_a_failed_run_raises_with_its_error_as_the_cause(client: Client, db: psy
 
 
 def test_a_cancelled_run_raises(client: Client, db: psycopg.Connection[Any]) -> None:
-    run = client.start(checkout("17"))
+    begin(db)
+    run = client.get("order-1", checkout)
     assert run.cancel(reason="typo") == "requested"
     assert run.cancel(reason="typo") == "already_requested"
 
@@ -269,6 +271,19 @@ def test_a_cancelled_run_raises(client: Client, db: psycopg.Connection[Any]) -> 
     with pytest.raises(RunCancelledError):
         run.result(MINUTE)
     assert run.cancel() == "cancelled"
+
+
+def test_a_run_that_is_cancelled_before_it_began_is_over_without_a_worker(client: Client) -> None:
+    run = client.start(checkout("17"), run_id="order-17")
+
+    assert [run.cancel(by="ann", reason="typo"), run.cancel()] == ["cancelled", "cancelled"]
+
+    with pytest.raises(RunCancelledError, match="run order-17 was cancelled by ann: typo") as cancelled:
+        run.result(MINUTE)
+    assert cancelled.value.run_id == "order-17"
+    with pytest.raises(RunFinishedError):
+        run.signal("delivered")
+    assert client.retry("order-17").run_id == "order-17~2"
 
 
 def test_a_terminated_run_raises_and_takes_no_more_signals(client: Client) -> None:

@@ -15,7 +15,7 @@ from pgwf_sdk import InvalidArgumentError, RunNotFoundError, TaskNotFoundError, 
 from pgwf_sdk.ops import Look
 from pgwf_sdk.ops._statements import runs_statement
 from pgwf_sql import query
-from tests.sdk.sql.hand import Hand, child, entry, start, task
+from tests.sdk.sql.hand import Hand, begin, child, entry, start, task
 from tests.sdk.sql.test_chains import continuing
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def test_why_a_parent_waits_names_its_child_and_how_far_that_is(db: Conn, clock:
 
 def test_why_tells_what_a_person_has_to_do(db: Conn, clock: Clock, worker: MakeWorker) -> None:
     hand = worker("w-1", "python")
-    start(db)
+    begin(db)
     assert "running on w-1" in _why_while(hand, db)
     db.execute("select pgwf_sdk.pause_run('order-1', 'ann')")
     assert "paused by ann" in ops.why_not_running(db, "order-1")
@@ -313,7 +313,7 @@ def test_why_tells_what_a_person_has_to_do(db: Conn, clock: Clock, worker: MakeW
 
 
 def test_why_names_what_ends_a_cancelled_run_that_no_worker_offers_to_take(db: Conn) -> None:
-    start(db, "order-1", need="gpu")
+    begin(db, "order-1", need="gpu")
 
     assert "pgwf terminate" not in ops.why_not_running(db, "order-1")
     db.execute("select pgwf_sdk.cancel_run('order-1', 'bob')")
@@ -325,7 +325,7 @@ def test_why_says_that_a_run_that_is_held_back_does_not_hear_of_its_cancellation
     db: Conn, worker: MakeWorker, status: str
 ) -> None:
     hand = worker("w-1", "python")
-    start(db)
+    begin(db)
     if status == "paused":
         db.execute("select pgwf_sdk.pause_run('order-1', 'ann')")
     else:
@@ -340,7 +340,7 @@ def test_why_says_that_a_run_that_is_held_back_does_not_hear_of_its_cancellation
 
 def test_why_names_what_ends_a_cancelled_run_that_workers_do_not_know(db: Conn, worker: MakeWorker) -> None:
     hand = worker("w-1", "python")
-    start(db)
+    begin(db)
     db.execute("select pgwf_sdk.cancel_run('order-1', 'bob')")
     assert "pgwf terminate" not in ops.why_not_running(db, "order-1")
 

@@ -228,9 +228,9 @@ class AsyncClient:
         """Ask a run to stop; its code sees RunCancelled and may clean up.
 
         A cleanup that takes longer than `grace` (default: 5 minutes) is cut short: the run is terminated. Compensations
-        take the time they take.
+        take the time they take. A run of which nothing was executed is `cancelled` at once, without a worker.
 
-        `requested`, `already_requested`, or the final status of a run that was over.
+        `requested`, `already_requested`, or the final status of a run that is over.
         """
         return await self._database.run(_calls.cancel(run_id, reason=reason, by=by or self.name, grace=grace))
 

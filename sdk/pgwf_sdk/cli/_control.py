@@ -158,7 +158,10 @@ def cancel(run_ids: tuple[str, ...], reason: str | None, grace: timedelta | None
     """Ask runs to stop: their code sees RunCancelled and may clean up. `-` reads ids from standard input."""
 
     def act(run_id: str, reason: str | None) -> str:
+        was_over = _is_over(run_id)
         answer = session().client.cancel(run_id, reason=reason, by=session().user, grace=grace)
+        if answer == "cancelled" and not was_over:
+            return "cancelled before it began"
         return {"requested": "asked to stop", "already_requested": "was asked to stop before"}.get(
             answer, f"was over already: {answer}"
         )
@@ -167,9 +170,13 @@ def cancel(run_ids: tuple[str, ...], reason: str | None, grace: timedelta | None
 
 
 def _terminate(run_id: str, reason: str | None) -> str:
-    was = ops.get_run(session().client, run_id).status
+    was_over = _is_over(run_id)
     answer = session().client.terminate(run_id, reason=reason, by=session().user)
-    return answer if was not in ops.FINAL_STATUSES else f"was over already: {answer}"
+    return answer if not was_over else f"was over already: {answer}"
+
+
+def _is_over(run_id: str) -> bool:
+    return ops.get_run(session().client, run_id).is_final
 
 
 def _pause(run_id: str, _reason: str | None) -> str:

@@ -106,7 +106,9 @@ class Driver:
 
     def start(self) -> None:
         """Replay the history and go on; a run that is cancelled before it began ends without any of its code."""
-        if len(self.claim.history) == 1 and not self.claim.streak and not self.waits.is_quiet:
+        claim = self.claim
+        is_unbegun = len(claim.history) == 1 and not (claim.streak or claim.attempts or self._home.is_away)
+        if is_unbegun and not self.waits.is_quiet:
             self._batch.add(self.waits.resolve(self._port.now()))
         if self.waits.is_cancelled and self._batch.drafts:
             self._outcome = cancelled_unbegun(self.claim.run_id, self._batch.drafts[0].entry)

@@ -111,38 +111,3 @@ as $$
     p_signal, convert_to(p_payload::text, 'UTF8'), 1, p_dedup_id, p_attributes => p_attributes,
     p_singleton_key => p_singleton_key) s
 $$;
-
--- Effect: asks a run to cancel. The run's code sees it at its next point of waiting and may clean up before it ends; it
--- is terminated if that takes longer than p_grace_seconds (NULL: 5 minutes) from when it saw it. Compensations take their time.
--- Returns requested, already_requested, or the final status of a run that is over.
--- Locks: the run row, then its job.  Errors: WS002, WS004.  Wake-ups: the run's.
-create or replace function pgwf_sdk.cancel_run(
-  p_run_id text, p_by text, p_reason text default null, p_grace_seconds double precision default null
-) returns text
-language plpgsql volatile
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-set plan_cache_mode = force_generic_plan
-as $$
-declare
-  v_n bigint := pgwf_sdk._lock_live(pgwf_sdk._number(p_run_id));
-begin
-  if not p_grace_seconds between 0 and 1e9 then
-    raise exception using
-      errcode = 'WS004', message = format('cancel run %s: grace_seconds is %s, expected 0 to 1e9', p_run_id, p_grace_seconds);
-  end if;
-  if exists (select from pgwf_sdk.inbox i where i.n = v_n and i.kind = 11)
-    or exists (select from pgwf_journal.entry e where e.n = v_n and e.kind = 11) then
-    return coalesce((select r.status from pgwf_sdk.run r where r.n = v_n and r.finished_at is not null), 'already_requested');
-  end if;
-  if pgwf_sdk._send(v_n, 11::smallint, coalesce(p_by, 'unknown'), 2::smallint,
-    convert_to((jsonb_build_object('by', p_by, 'reason', p_reason) || case
-      when p_grace_seconds is null then '{}' else jsonb_build_object('grace_seconds', p_grace_seconds) end)::text, 'UTF8'),
-    1::smallint) then
-    return 'requested';
-  end if;
-  return (select r.status from pgwf_sdk.run r where r.n = v_n);
-end
-$$;

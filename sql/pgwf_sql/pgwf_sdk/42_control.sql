@@ -1,32 +1,59 @@
+-- Effect: locks what it takes to end a run: rows of its children that still run and of who is attached, leases and jobs; who
+-- waits for them, before the run's key, which taking its job out of where it stands takes.
+-- The caller holds the rows of the run and its parent.
+create or replace function pgwf_sdk._lock_to_end(p_n bigint, out children bigint[], out seats bigint[])
+language plpgsql volatile
+as $$
+declare
+  v_parents bigint[] := array(select r.parent from pgwf_sdk.run r where r.n = p_n and r.parent is not null);
+  v_attached bigint[] := pgwf_sdk._attached_to(array[p_n]);
+begin
+  -- Read under the run's lock: whoever starts a child or opens a task for the run takes it as well. Children have
+  -- higher numbers than their parent, so this is still one pass in n order.
+  children := array(select r.n from pgwf_sdk.run r where r.parent = p_n and r.finished_at is null);
+  seats := pgwf_sdk._open_seats(array[p_n]);
+  perform pgwf_sdk._lock_runs(children || v_attached);
+  perform from pgwf.lease l where l.n = any (p_n || seats) order by l.n for no key update;
+  perform pgwf._lock_jobs(p_n || v_parents || children || v_attached || seats, '{}');
+  perform pgwf._lock_waiters(p_n || seats);
+end
+$$;
+
 -- Effect: ends a run that is not over: its last entry, its job to the archive as cancelled, word to parent and children.
 -- The caller holds the rows of the run and its parent.  Locks: rows of children and of runs that are attached, leases, jobs.
 create or replace function pgwf_sdk._terminate(p_n bigint, p_by text, p_reason text, p_now timestamptz) returns void
 language plpgsql volatile
 as $$
 declare
-  v_parents bigint[] := array(select r.parent from pgwf_sdk.run r where r.n = p_n and r.parent is not null);
-  v_children bigint[];
-  v_attached bigint[] := pgwf_sdk._attached_to(array[p_n]);
-  v_seats bigint[];
+  v_held record := pgwf_sdk._lock_to_end(p_n);
   v_payload bytea := convert_to(jsonb_build_object(
     'type', 'pgwf_sdk:RunTerminatedError', 'message', format('terminated by %s: %s', coalesce(p_by, 'unknown'), coalesce(p_reason, 'no reason given'))
     )::text, 'UTF8');
 begin
-  -- Read under the run's lock: whoever starts a child or opens a task for the run takes it as well. Children have
-  -- higher numbers than their parent, so this is still one pass in n order.
-  v_children := array(select r.n from pgwf_sdk.run r where r.parent = p_n and r.finished_at is null);
-  v_seats := pgwf_sdk._open_seats(array[p_n]);
-  perform pgwf_sdk._lock_runs(v_children || v_attached);
-  perform from pgwf.lease l where l.n = any (p_n || v_seats) order by l.n for no key update;
-  perform pgwf._lock_jobs(p_n || v_parents || v_children || v_attached || v_seats, '{}');
-  perform pgwf._lock_waiters(p_n || v_seats);  -- Before the run's key, which taking its job out of where it stands takes.
   perform pgwf._tell_holders(array[p_n]);
-
   insert into pgwf_journal.entry (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
   select p_n, pgwf_journal._head(p_n) + 1, 0, 1, 6, '', r.workflow, 1, v_payload, 1, p_now, null, null
   from pgwf_sdk.run r
   where r.n = p_n;
-  perform pgwf_sdk._finish(array[p_n], array['terminated'], array[v_payload], array[1::smallint], v_children, v_seats, coalesce(p_by, 'unknown'), p_now);
+  perform pgwf_sdk._finish(array[p_n], array['terminated'], array[v_payload], array[1::smallint], v_held.children, v_held.seats, coalesce(p_by, 'unknown'), p_now);
+end
+$$;
+
+-- Effect: the live end of a run's chain, its row, its parent's and those of who is attached locked, so that it can be ended.
+-- Errors: WS002.
+create or replace function pgwf_sdk._lock_family(p_n bigint) returns bigint
+language plpgsql volatile
+as $$
+declare
+  v_n bigint := p_n;
+begin
+  loop
+    v_n := pgwf_sdk._live(v_n);
+    perform pgwf_sdk._lock_runs(
+      v_n || pgwf_sdk._attached_to(array[v_n]) || array(select r.parent from pgwf_sdk.run r where r.n = v_n and r.parent is not null));
+    exit when not exists (select from pgwf_sdk.run r where r.n = v_n and r.successor is not null);
+  end loop;
+  return pgwf_sdk._lock_live(v_n);
 end
 $$;
 
@@ -43,21 +70,106 @@ set jit = off
 set plan_cache_mode = force_generic_plan
 as $$
 declare
-  v_n bigint := pgwf_sdk._number(p_run_id);
+  v_n bigint := pgwf_sdk._lock_family(pgwf_sdk._number(p_run_id));
   v_status text;
 begin
-  loop
-    v_n := pgwf_sdk._live(v_n);
-    perform pgwf_sdk._lock_runs(
-      v_n || pgwf_sdk._attached_to(array[v_n]) || array(select r.parent from pgwf_sdk.run r where r.n = v_n and r.parent is not null));
-    exit when exists (select from pgwf_sdk.run r where r.n = v_n and r.successor is null);
-  end loop;
   select r.status into v_status from pgwf_sdk.run r where r.n = v_n and r.finished_at is not null;
   if v_status is not null then
     return v_status;
   end if;
   perform pgwf_sdk._terminate(v_n, p_by, p_reason, pgwf_sdk._now());
   return 'terminated';
+end
+$$;
+
+-- Effect: whether nothing of a run was executed: no worker has it or lost it, its journal has its input only, no step of it
+-- was tried, and none asked for another need than the one that the run is at home with. Workers see it alike.
+create or replace function pgwf_sdk._is_unbegun(p_n bigint) returns boolean
+language plpgsql stable
+as $$
+begin
+  return exists (
+      select from pgwf_sdk.run r join pgwf.job j on j.n = r.n and j.need = r.need
+      where r.n = p_n and j.lapses = 0 and j.cancel_at is null)
+    and not exists (select from pgwf.lease l where l.n = p_n)
+    and not exists (select from pgwf_journal.entry e where e.n = p_n and e.seq > 1)
+    and not exists (select from pgwf_sdk.attempt t where t.n = p_n);
+end
+$$;
+
+-- Effect: ends a run as cancelled of which nothing was executed, with the entries that a worker would have written; false
+-- when a worker has it after all.
+-- The caller holds the rows of the run and its parent.  Locks: rows of runs that are attached, jobs.
+create or replace function pgwf_sdk._cancel_unbegun(p_n bigint, p_request bytea, p_by text, p_now timestamptz) returns boolean
+language plpgsql volatile
+as $$
+declare
+  v_held record := pgwf_sdk._lock_to_end(p_n);
+  v_asked jsonb := convert_from(p_request, 'UTF8');
+  v_payload bytea;
+begin
+  -- A claim may be under way, for which taking the job out of where it stands waits.
+  if not pgwf_sdk._is_unbegun(p_n) or pgwf._catch(p_n, p_now) = 'lease' then
+    return false;
+  end if;
+  select convert_to(jsonb_build_object(
+    'type', 'pgwf_sdk._errors:RunCancelled',
+    'message', format('run %s was cancelled', r.run_id) || coalesce(' by ' || nullif(v_asked ->> 'by', ''), '') || coalesce(': ' || nullif(v_asked ->> 'reason', ''), ''),
+    'attributes', jsonb_strip_nulls(v_asked - 'grace_seconds'))::text, 'UTF8')
+  into v_payload
+  from pgwf_sdk.run r
+  where r.n = p_n;
+
+  insert into pgwf_journal.entry (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
+  select p_n, e.seq, 0, e.kind, e.phase, '', e.name, 1, e.payload, 1, p_now, null, null
+  from pgwf_sdk.run r
+  cross join lateral (values (2, 11, 2, 'cancel', p_request), (3, 1, 5, r.workflow, v_payload)) e(seq, kind, phase, name, payload)
+  where r.n = p_n;
+  perform pgwf_sdk._finish(array[p_n], array['cancelled'], array[v_payload], array[1::smallint], v_held.children, v_held.seats, p_by, p_now);
+  return true;
+end
+$$;
+
+-- Effect: asks a run to cancel. The run's code sees it at its next point of waiting and may clean up before it ends; it
+-- is terminated if that takes longer than p_grace_seconds (NULL: 5 minutes) from when it saw it. Compensations take their time.
+-- A run of which nothing was executed is over at once, whether or not there is a worker for it.
+-- Returns requested, already_requested, or the final status of a run that is over: cancelled also when this call ended it.
+-- Locks: the run row (of one to be ended its parent's before), then its job.  Errors: WS002, WS004.  Wake-ups: the run's;
+-- of one that is ended, its parent and who waits for it.
+create or replace function pgwf_sdk.cancel_run(
+  p_run_id text, p_by text, p_reason text default null, p_grace_seconds double precision default null
+) returns text
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+  v_n bigint := pgwf_sdk._live(pgwf_sdk._number(p_run_id));
+  v_is_unbegun boolean := pgwf_sdk._is_unbegun(v_n);
+  v_by text := coalesce(p_by, 'unknown');
+  v_request bytea;
+begin
+  if not p_grace_seconds between 0 and 1e9 then
+    raise exception using
+      errcode = 'WS004', message = format('cancel run %s: grace_seconds is %s, expected 0 to 1e9', p_run_id, p_grace_seconds);
+  end if;
+  v_n := case when v_is_unbegun then pgwf_sdk._lock_family(v_n) else pgwf_sdk._lock_live(v_n) end;
+  if exists (select from pgwf_sdk.inbox i where i.n = v_n and i.kind = 11)
+    or exists (select from pgwf_journal.entry e where e.n = v_n and e.kind = 11) then
+    return coalesce((select r.status from pgwf_sdk.run r where r.n = v_n and r.finished_at is not null), 'already_requested');
+  end if;
+  v_request := convert_to((jsonb_build_object('by', p_by, 'reason', p_reason) || case
+    when p_grace_seconds is null then '{}' else jsonb_build_object('grace_seconds', p_grace_seconds) end)::text, 'UTF8');
+  if v_is_unbegun and pgwf_sdk._cancel_unbegun(v_n, v_request, v_by, pgwf_sdk._now()) then
+    return 'cancelled';
+  end if;
+  if pgwf_sdk._send(v_n, 11::smallint, v_by, 2::smallint, v_request, 1::smallint) then
+    return 'requested';
+  end if;
+  return (select r.status from pgwf_sdk.run r where r.n = v_n);
 end
 $$;
 

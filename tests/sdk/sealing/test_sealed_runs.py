@@ -16,6 +16,7 @@ from pgwf_sdk import (
     Client,
     Context,
     RetryPolicy,
+    RunCancelledError,
     RunConflictError,
     RunFailedError,
     SealedError,
@@ -140,6 +141,19 @@ def test_what_a_run_hears_of_others_is_sealed_on_its_way_and_read(env: Environme
 
     assert env.result(run) == [f"{SECRET} checked", f"{SECRET} checked", f"{SECRET} is no card"]
     assert in_clear(env.dsn, SECRET) == []
+
+
+def test_a_cancellation_before_the_run_began_is_read_and_replayed(env: Environment) -> None:
+    run = env.client.start(slow(SECRET), run_id="late")
+
+    assert run.cancel(by="ann", reason="wrong card") == "cancelled"
+
+    with pytest.raises(RunCancelledError, match="run late was cancelled by ann: wrong card"):
+        run.result()
+    assert in_clear(env.dsn, SECRET) == []
+    recording = env.record(run)
+    assert [entry.key for entry in recording.entries] == ["/run:slow#1", "/cancel:cancel#1", "/run:slow#1"]
+    recording.replay(slow)
 
 
 def test_a_story_with_sealed_values_ends_alike_wherever_its_worker_is_killed(env: Environment) -> None:

@@ -193,6 +193,13 @@ def start(
     return cast("tuple[int, str, bool]", row)
 
 
+def begin(conn: psycopg.Connection[Any], run_id: str = "order-1", *, need: str = "python") -> None:
+    """Start a run that is ready to go on after its first step."""
+    start(conn, run_id, need=need)
+    hand = Hand(conn, "beginner", [need])
+    assert hand.say(hand.take().item("release", entry())) == ["ok"]
+
+
 def rows(conn: psycopg.Connection[Any], statement: LiteralString, *values: Any) -> list[tuple[Any, ...]]:
     """The rows of a statement."""
     return conn.execute(statement, values).fetchall()

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from pgwf_journal import Kind
-from tests.sdk.sql.hand import Hand, entry, inbox, rows, signal, start, status, value
+from tests.sdk.sql.hand import Hand, begin, entry, inbox, rows, signal, start, status, value
 
 if TYPE_CHECKING:
     from tests.support import Clock
@@ -134,7 +134,7 @@ def test_a_signal_does_not_take_a_ready_run_out_of_its_turn(db: Conn, hand: Hand
 
 
 def test_a_cancel_request_is_one_row_however_often_it_is_made(db: Conn, hand: Hand) -> None:
-    start(db)
+    begin(db)
 
     assert cancel(db, "ann", "changed my mind") == "requested"
     assert cancel(db, "bob") == "already_requested"
@@ -149,7 +149,7 @@ def test_a_cancel_request_is_one_row_however_often_it_is_made(db: Conn, hand: Ha
 
 def test_a_cancel_request_wakes_a_run_that_waits(db: Conn, hand: Hand) -> None:
     start(db)
-    hand.say(hand.take().item("park"))
+    hand.say(hand.take().item("park", entry()))
 
     cancel(db)
 
@@ -157,7 +157,7 @@ def test_a_cancel_request_wakes_a_run_that_waits(db: Conn, hand: Hand) -> None:
 
 
 def test_a_cancel_request_by_nobody_in_particular_is_by_unknown(db: Conn) -> None:
-    start(db)
+    begin(db)
 
     assert cancel(db, None) == "requested"
 
@@ -176,7 +176,7 @@ def test_a_cancel_request_to_a_run_that_is_over_tells_how_it_ended(db: Conn, han
 
 
 def test_a_run_cancelled_before_it_ended_tells_how_it_ended(db: Conn, hand: Hand) -> None:
-    start(db)
+    begin(db)
     cancel(db)
     held = hand.take()
     (row,) = held.claim.inbox

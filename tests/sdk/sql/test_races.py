@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from pgwf_journal import Kind, Phase
-from tests.sdk.sql.hand import ADVANCE, Hand, child, entry, inbox, journal, rows, signal, start, status, value
+from tests.sdk.sql.hand import ADVANCE, Hand, begin, child, entry, inbox, journal, rows, signal, start, status, value
 from tests.sdk.sql.race import act, advance, race
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def test_a_cancel_request_after_the_end_tells_how_the_run_ended(db: Conn, hand: 
 
 
 def test_two_cancel_requests_at_once_are_one(db: Conn, two_sessions: Sessions) -> None:
-    start(db)
+    begin(db)
 
     assert race(two_sessions, CANCEL, CANCEL) == (["requested"], ["already_requested"])
 

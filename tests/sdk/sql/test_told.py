@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 
 from pgwf_journal import Kind, Phase
-from tests.sdk.sql.hand import Hand, child, entry, signal, start, value
+from tests.sdk.sql.hand import Hand, begin, child, entry, signal, start, value
 from tests.sdk.sql.race import act, advance, race
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def test_nobody_is_told_of_a_run_that_nobody_holds(db: Conn, ear: Ear, hand: Han
 
 
 def test_a_request_before_the_claim_is_in_its_answer(db: Conn, ear: Ear, hand: Hand) -> None:
-    start(db)
+    begin(db)
     ACTS["cancel"](db)
 
     (row,) = hand.take().claim.inbox

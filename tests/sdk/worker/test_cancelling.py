@@ -58,7 +58,7 @@ def test_a_run_that_is_cancelled_before_it_began_runs_none_of_its_code(
         ctx.sleep(timedelta(days=1))
 
     run = client.start(program(), run_id="c")
-    run.cancel(by="ann", reason="not needed")
+    assert run.cancel(by="ann", reason="not needed") == "cancelled"
     start_worker(program)
 
     with pytest.raises(RunCancelledError) as caught:
@@ -67,6 +67,34 @@ def test_a_run_that_is_cancelled_before_it_began_runs_none_of_its_code(
     assert ran == []
     keys = db.execute("select key, phase from pgwf_journal.entries where journal_id = 'c' order by seq").fetchall()
     assert keys == [("/run:program#1", "opened"), ("/cancel:cancel#1", "completed"), ("/run:program#1", "cancelled")]
+
+
+def test_a_run_whose_first_step_was_tried_hears_of_the_cancel_in_its_code(
+    client: Client, start_worker: StartWorker
+) -> None:
+    heard: list[str] = []
+
+    @step(retry=RetryPolicy(initial=timedelta(minutes=1)))
+    def fails() -> None:
+        raise OSError
+
+    @workflow
+    def program(ctx: Context) -> None:
+        try:
+            ctx.step(fails)
+        except RunCancelled as request:
+            ctx.step(heard.append, str(request.by))
+            raise
+
+    start_worker(program)
+    run = client.start(program())
+    wait_until(lambda: is_waiting(client, run.run_id), "the run waits for the next attempt")
+
+    assert run.cancel(by="ann") == "requested"
+
+    with pytest.raises(RunCancelledError):
+        run.result(timeout=SOON)
+    assert heard == ["ann"]
 
 
 def test_a_run_past_its_deadline_before_it_began_runs_none_of_its_code(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pgwf_sdk import Client, Context, RunCancelledError, RunTerminatedError, step, workflow
+from pgwf_sdk import ChildFailedError, Client, Context, RunCancelledError, RunTerminatedError, step, workflow
 from tests.sdk.worker.test_cancelling import LEASE, SOON, ends, idle, is_waiting
 from tests.support import wait_until
 
@@ -70,6 +70,32 @@ def test_a_child_whose_parent_is_cancelled_before_a_worker_had_it_runs_none_of_i
         run.result(timeout=SOON)
     assert ends(db) == [("p/child#1", "cancelled"), ("p", "cancelled")]
     assert "child" not in ran
+
+
+def test_a_child_that_is_cancelled_before_a_worker_had_it_lets_its_parent_go_on_with_the_failure(
+    client: Client, start_worker: StartWorker
+) -> None:
+    @workflow
+    def nobody_offers_it(ctx: Context) -> None:
+        raise AssertionError
+
+    @workflow
+    def parent(ctx: Context) -> tuple[str, str]:
+        try:
+            ctx.call(nobody_offers_it(), run_id="c")
+        except ChildFailedError as error:
+            return error.status, str(error)
+        return "completed", ""
+
+    start_worker(parent)
+    run = client.start(parent(), run_id="p")
+    wait_until(lambda: is_waiting(client, "p"), "the parent waits")
+
+    assert client.cancel("c", by="ann") == "cancelled"
+
+    status, said = run.result(timeout=SOON)
+    assert status == "cancelled"
+    assert "c was cancelled by ann" in said
 
 
 def test_a_run_that_is_terminated_runs_no_more_code_and_what_its_worker_has_done_is_not_recorded(
