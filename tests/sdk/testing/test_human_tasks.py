@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -21,6 +23,7 @@ from pgwf_sdk import (
     workflow,
 )
 from pgwf_sdk.cli._app import run_command
+from pgwf_sdk.testing import ReplayDifferenceError
 
 if TYPE_CHECKING:
     from pgwf_sdk import Workflow
@@ -115,6 +118,36 @@ def test_h01_a_task_is_claimed_given_back_by_time_escalated_and_decided_with_a_t
         ("reschedule_job", worker, "human.lead"),
         ("complete_job", "human:lia", "human.lead"),
     ]
+
+
+@dataclass
+class Refund:
+    amount: Decimal
+
+
+@workflow
+def refund(ctx: Context) -> Decimal:
+    return ctx.human("refund", "?", Refund, need="human.risk").value.amount
+
+
+def test_a_decision_from_sql_is_read_by_the_type_and_one_that_it_cannot_read_blocks_its_run(env: Environment) -> None:
+    def decided_in_sql(run_id: str, value: bytes) -> None:
+        env.start(refund(), run_id=run_id)
+        (task,) = env.client.human.list()
+        schema = json.loads(ops.get_task(env.client, task.task_id).decision_schema or "")
+        assert schema["$defs"]["Refund"]["properties"]["amount"]["type"] == "string"
+        with psycopg.connect(env.dsn, autocommit=True) as conn:
+            conn.execute("select pgwf_sdk.decide_task(%s, 'ann', %s, 1)", [task.task_id, value])
+        env.settle()
+
+    decided_in_sql("number", b'{"amount": 12.5}')
+    decided_in_sql("text", b'{"amount": "12.5"}')
+    with pytest.raises(ReplayDifferenceError, match="pgwf fork wrong --before '/human:refund#1'"):
+        decided_in_sql("wrong", b'{"amount": "much"}')
+
+    # The schema asks for a text, the type reads a number too: a check by the schema would be another one.
+    assert [env.client.get(run_id, refund).result() for run_id in ("number", "text")] == [Decimal("12.5")] * 2
+    assert env.client.get("wrong").status() == "blocked"
 
 
 def test_a_deadline_hands_the_question_to_a_second_person(env: Environment) -> None:
