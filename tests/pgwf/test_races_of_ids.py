@@ -1,4 +1,4 @@
-"""Two sessions, both orders, on ids, wake-up and settings."""
+"""Two sessions, both orders, on ids and wake-up, and batches that meet busy rows."""
 
 from __future__ import annotations
 
@@ -195,6 +195,28 @@ def test_a_submission_that_did_not_see_the_request_keeps_the_sleeper_awake(
     assert job_ids(sleeper.get_work()) == ["a"]
 
 
+@pytest.mark.parametrize("change", ["resume_need", "limit_need"])
+def test_a_change_of_settings_that_did_not_see_the_request_keeps_the_sleeper_awake(
+    pgwf: Leasing, connect: Connect, racers: tuple[Racer, Racer], change: str
+) -> None:
+    pgwf.call("pause_need", need="python", worker_id="op")
+    pgwf.call("limit_need", need="python", worker_id="op", max_active=0)
+    pgwf.call("limit_need" if change == "resume_need" else "resume_need", need="python", worker_id="op")
+    pgwf.submit("a")
+    sleeper = listening(connect)
+    first, _ = racers
+    first.begin()
+    first.call(change, need="python", worker_id="op")
+    xid = sleeper.value("sleep_on", listener="w1", channels=["need.python"])
+
+    assert (past_horizon(sleeper, xid), sleeper.get_work()) == (False, [])
+    first.commit()
+
+    assert heard(sleeper) == 0
+    assert past_horizon(sleeper, xid)
+    assert job_ids(sleeper.get_work()) == ["a"]
+
+
 def test_a_long_writer_elsewhere_keeps_a_sleeper_from_sleeping_deeply(
     pgwf: Leasing, connect: Connect, racers: tuple[Racer, Racer]
 ) -> None:
@@ -226,73 +248,6 @@ def test_submitters_never_wait_for_sleepers_or_for_each_other(
     first.commit()
 
     assert heard(sleeper) >= 1
-
-
-@pytest.mark.parametrize("limits", [{"max_active": 1}, {"rate": 1, "burst": 1}], ids=["max_active", "rate"])
-def test_of_two_claims_of_a_limited_need_the_second_leaves_it_out(
-    pgwf: Leasing, racers: tuple[Racer, Racer], limits: dict[str, int]
-) -> None:
-    pgwf.call("limit_need", need="python", worker_id="op", **limits)
-    for job_id in "abc":
-        pgwf.submit(job_id)
-    pgwf.submit("other", "other")
-    first, second = racers
-    first.begin()
-    assert len(first.call("get_work", **CLAIM)) == 1
-
-    rows = second.call("get_work", worker_id="w", worker_caps=["python", "other"], limit_jobs=5)
-    assert [row[0] for row in rows] == ["other"]
-    first.commit()
-
-    assert pgwf.get_work() == []
-
-
-def test_a_pause_does_not_wait_for_claims_and_claims_do_not_wait_for_it(
-    pgwf: Leasing, racers: tuple[Racer, Racer]
-) -> None:
-    for job_id in "abc":
-        pgwf.submit(job_id)
-    first, second = racers
-    first.begin()
-    assert len(first.call("get_work", **(CLAIM | {"limit_jobs": 1}))) == 1
-    second.begin()
-    second.call("pause_need", need="python", worker_id="op")
-
-    assert len(pgwf.get_work()) == 1
-    second.commit()
-    first.commit()
-
-    assert pgwf.get_work() == []
-
-
-def test_a_lowered_limit_waits_for_holders_calls_and_stops_later_claims(
-    pgwf: Leasing, racers: tuple[Racer, Racer]
-) -> None:
-    for job_id in "abc":
-        pgwf.submit(job_id)
-    (lease,) = pgwf.get_work()
-    first, second = racers
-    first.begin()
-    first.call("extend_lease", **held(lease))
-
-    limiting = second.start_blocked("limit_need", need="python", worker_id="op", max_active=1)
-    first.commit()
-
-    assert isinstance(outcome(limiting), list)
-    assert pgwf.get_work() == []
-
-
-@pytest.mark.parametrize("function", ["set_trace", "set_notify"])
-def test_two_sessions_may_turn_a_switch_at_once(pgwf: Leasing, racers: tuple[Racer, Racer], function: str) -> None:
-    first, second = racers
-    first.begin()
-    first.session.run(f"select pgwf.{function}(not pgwf.is_{function[4:]}_enabled())")
-
-    turning = second.session.start(f"select pgwf.{function}(not pgwf.is_{function[4:]}_enabled())")
-    second.session.wait_blocked()
-    first.commit()
-
-    assert isinstance(outcome(turning), list)
 
 
 BUSY: dict[str, dict[str, Any]] = {

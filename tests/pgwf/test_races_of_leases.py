@@ -348,41 +348,6 @@ def test_archive_cancelled_jobs_waits_for_a_sweep(pgwf: Leasing, racers: tuple[R
     assert outcome(archiving) == [(1,)]
 
 
-def test_a_threshold_waits_for_a_lapse_in_flight_and_decides_after_it(
-    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
-) -> None:
-    pgwf.value("set_crash_concern_threshold", threshold=1)
-    pgwf.submit("a")
-    for _ in range(2):
-        pgwf.take(seconds=1)
-        clock.advance(seconds=1)
-    first, second = racers
-    first.begin()
-    assert first.call("sweep", worker_id="s") == [(1,)]
-
-    raising = second.start_blocked("set_crash_concern_threshold", threshold=9)
-    first.commit()
-
-    assert outcome(raising) == [(9,)]
-    assert job_ids(pgwf.get_work()) == ["a"]
-
-
-def test_a_lapse_is_left_for_later_while_the_threshold_changes(
-    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
-) -> None:
-    pgwf.submit("a")
-    pgwf.take(seconds=1)
-    clock.advance(seconds=1)
-    first, second = racers
-    first.begin()
-    first.call("set_crash_concern_threshold", threshold=1)
-
-    assert second.call("sweep", worker_id="s") == [(0,)]
-    first.commit()
-
-    assert pgwf.sweep() == 1
-
-
 def test_a_job_submitted_while_a_claim_is_under_way_is_in_its_answer(
     pgwf: Leasing, racers: tuple[Racer, Racer]
 ) -> None:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.pgwf.leasing import Leasing, refused
+from tests.pgwf.leasing import Leasing, held, refused
 from tests.support import Clock, Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DAY = timedelta(days=1)
+RESCHEDULE = "select from pgwf.reschedule_job(%(job_id)s, %(lease_id)s, %(worker_id)s, 'python', %(wait_for)s::text[])"
 
 
 @pytest.fixture
@@ -160,6 +161,66 @@ def test_a_partition_is_not_made_while_a_row_is_on_its_way_to_the_default_one(
     pgwf.value("add_partitions")
     assert "trace_20300101" not in partitions(pgwf, "trace"), "the row is in the default one"
     assert "trace_20300102" in partitions(pgwf, "trace")
+
+
+@pytest.fixture
+def lease(clock: Clock, pgwf: Leasing) -> dict[str, Any]:
+    """A lease, in a core with a job `old` that retain forgets, and one `live` that it does not."""
+    pgwf.value("retain", keep=timedelta(days=365))
+    finish(pgwf, "old")
+    pgwf.submit("live", "other")
+    clock.advance(days=2)
+    pgwf.value("add_partitions")
+    pgwf.submit("a")
+    return pgwf.take(seconds=600)
+
+
+OLD_AND_LIVE = {"old": "READY", "live": "PENDING_JOBS"}
+
+
+@pytest.mark.parametrize(("child", "status"), OLD_AND_LIVE.items())
+def test_retain_forgets_what_a_job_is_about_to_wait_for_without_waiting(
+    pgwf: Leasing, own_database: str, lease: dict[str, Any], child: str, status: str
+) -> None:
+    with Session(own_database) as holder:
+        holder.run("begin")
+        holder.run(RESCHEDULE, held(lease) | {"wait_for": [child]})
+
+        assert pgwf.value("retain", keep=DAY) > 0
+        holder.run("commit")
+
+    assert (pgwf.status("a"), pgwf.status("old")) == (status, None)
+    assert pgwf.job("a")["wait_for"] == ([child] if child == "live" else [])
+
+
+@pytest.mark.parametrize(("child", "status"), OLD_AND_LIVE.items())
+@pytest.mark.parametrize("drops", [True, False], ids=["drops a partition", "drops none"])
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_job_waits_for_what_is_being_forgotten_as_for_what_is_finished(
+    pgwf: Leasing, own_database: str, lease: dict[str, Any], child: str, status: str, drops: bool, end: Any
+) -> None:
+    """Only a partition of the trace that is being dropped is waited for."""
+    with Session(own_database) as retaining, Session(own_database) as holder:
+        retaining.run("begin")
+        assert retaining.run("select pgwf.retain(%s)", ["24 hours" if drops else "40 hours"])[0][0] > 0
+
+        rescheduling = holder.start(RESCHEDULE, held(lease) | {"wait_for": [child]})
+        if drops:
+            holder.wait_blocked()
+        else:
+            rescheduling.result(timeout=20)
+        retaining.run(end)
+        rescheduling.result(timeout=20)
+
+    assert (pgwf.status("a"), pgwf.status("old")) == (status, None if end == "commit" else "completed")
+
+
+def test_a_job_cannot_wait_for_what_is_forgotten(pgwf: Leasing, lease: dict[str, Any]) -> None:
+    pgwf.value("retain", keep=DAY)
+
+    with refused("WF011", "wait_for references unknown jobs: {old}"):
+        pgwf.reschedule(lease, wait_for=["old"])
+    assert pgwf.status("a") == "ACTIVE"
 
 
 @pytest.mark.parametrize(

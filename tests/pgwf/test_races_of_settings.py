@@ -1,0 +1,298 @@
+"""Two sessions, both orders, on settings: limits and pauses of needs, the crash concern threshold, switches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.pgwf.leasing import Leasing, held, job_ids
+from tests.pgwf.racing import Racer, outcome
+
+if TYPE_CHECKING:
+    from tests.support import Clock
+
+CLAIM: dict[str, Any] = {"worker_id": "w", "worker_caps": ["python"], "limit_jobs": 5}
+PYTHON: dict[str, Any] = {"need": "python", "worker_id": "op"}
+
+
+@pytest.mark.parametrize("limits", [{"max_active": 1}, {"rate": 1, "burst": 1}], ids=["max_active", "rate"])
+def test_of_two_claims_of_a_limited_need_the_second_leaves_it_out(
+    pgwf: Leasing, racers: tuple[Racer, Racer], limits: dict[str, int]
+) -> None:
+    pgwf.call("limit_need", need="python", worker_id="op", **limits)
+    for job_id in "abc":
+        pgwf.submit(job_id)
+    pgwf.submit("other", "other")
+    first, second = racers
+    first.begin()
+    assert len(first.call("get_work", **CLAIM)) == 1
+
+    rows = second.call("get_work", worker_id="w", worker_caps=["python", "other"], limit_jobs=5)
+    assert [row[0] for row in rows] == ["other"]
+    first.commit()
+
+    assert pgwf.get_work() == []
+
+
+def test_a_pause_does_not_wait_for_claims_and_claims_do_not_wait_for_it(
+    pgwf: Leasing, racers: tuple[Racer, Racer]
+) -> None:
+    for job_id in "abc":
+        pgwf.submit(job_id)
+    first, second = racers
+    first.begin()
+    assert len(first.call("get_work", **(CLAIM | {"limit_jobs": 1}))) == 1
+    second.begin()
+    second.call("pause_need", need="python", worker_id="op")
+
+    assert len(pgwf.get_work()) == 1
+    second.commit()
+    first.commit()
+
+    assert pgwf.get_work() == []
+
+
+def test_a_lowered_limit_waits_for_holders_calls_and_stops_later_claims(
+    pgwf: Leasing, racers: tuple[Racer, Racer]
+) -> None:
+    for job_id in "abc":
+        pgwf.submit(job_id)
+    (lease,) = pgwf.get_work()
+    first, second = racers
+    first.begin()
+    first.call("extend_lease", **held(lease))
+
+    limiting = second.start_blocked("limit_need", need="python", worker_id="op", max_active=1)
+    first.commit()
+
+    assert isinstance(outcome(limiting), list)
+    assert pgwf.get_work() == []
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+def test_a_claim_does_not_wait_for_a_need_that_is_being_resumed_and_leaves_it_out(
+    pgwf: Leasing, racers: tuple[Racer, Racer], committed: bool
+) -> None:
+    pgwf.call("pause_need", **PYTHON)
+    pgwf.submit("a")
+    first, second = racers
+    first.begin()
+    first.call("resume_need", **PYTHON)
+
+    assert second.call("get_work", **CLAIM) == []
+    if committed:
+        first.commit()
+    else:
+        first.rollback()
+
+    assert job_ids(pgwf.get_work()) == (["a"] if committed else [])
+
+
+def test_a_need_is_resumed_without_waiting_for_a_claim_that_left_it_out(
+    pgwf: Leasing, racers: tuple[Racer, Racer]
+) -> None:
+    pgwf.call("pause_need", **PYTHON)
+    pgwf.submit("a")
+    pgwf.submit("other", "other")
+    first, second = racers
+    first.begin()
+    assert [row[0] for row in first.call("get_work", **(CLAIM | {"worker_caps": ["python", "other"]}))] == ["other"]
+
+    second.call("resume_need", **PYTHON)
+    assert [row[0] for row in second.call("get_work", **CLAIM)] == ["a"]
+    first.commit()
+
+    assert (pgwf.status("a"), pgwf.status("other")) == ("ACTIVE", "ACTIVE")
+
+
+def test_a_claim_that_began_before_a_need_was_resumed_may_lease_of_it(
+    pgwf: Leasing, racers: tuple[Racer, Racer]
+) -> None:
+    """The claim has read that something is paused when the resumption takes the settings row away."""
+    pgwf.call("pause_need", **PYTHON)
+    for job_id in "abc":
+        pgwf.submit(job_id)
+    operator, worker = racers
+    operator.begin()
+    operator.session.run("lock table pgwf.need_setting in access exclusive mode")  # the first table a claim reads
+    claiming = worker.start_blocked("get_work", **(CLAIM | {"limit_jobs": 2}))
+
+    operator.call("resume_need", **PYTHON)
+    operator.commit()
+
+    assert [row[0] for row in claiming.result(timeout=20)] == ["a", "b"]
+    assert job_ids(pgwf.get_work(limit=5)) == ["c"]
+
+
+def test_leases_of_a_claim_in_flight_count_against_a_limit_that_is_lowered_meanwhile(
+    pgwf: Leasing, racers: tuple[Racer, Racer]
+) -> None:
+    pgwf.call("limit_need", **PYTHON, max_active=3)
+    for job_id in "abcd":
+        pgwf.submit(job_id)
+    first, second = racers
+    first.begin()
+    leases = first.call("get_work", **(CLAIM | {"limit_jobs": 2}))
+
+    second.call("limit_need", **PYTHON, max_active=2)
+    first.commit()
+
+    assert pgwf.get_work() == []
+    pgwf.complete({"job_id": leases[0][0], "lease_id": leases[0][1]})
+    assert len(pgwf.get_work(limit=5)) == 1
+
+
+def test_a_claim_goes_by_the_limit_that_was_committed_last(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    pgwf.call("limit_need", **PYTHON, max_active=1)
+    for job_id in "abc":
+        pgwf.submit(job_id)
+    first, second = racers
+    first.begin()
+    first.call("limit_need", **PYTHON, max_active=2)
+
+    assert len(second.call("get_work", **CLAIM)) == 1
+    first.commit()
+
+    assert len(second.call("get_work", **CLAIM)) == 1
+
+
+@pytest.mark.parametrize("function", ["set_trace", "set_notify"])
+def test_two_sessions_may_turn_a_switch_at_once(pgwf: Leasing, racers: tuple[Racer, Racer], function: str) -> None:
+    first, second = racers
+    first.begin()
+    first.session.run(f"select pgwf.{function}(not pgwf.is_{function[4:]}_enabled())")
+
+    turning = second.session.start(f"select pgwf.{function}(not pgwf.is_{function[4:]}_enabled())")
+    second.session.wait_blocked()
+    first.commit()
+
+    assert isinstance(outcome(turning), list)
+
+
+def test_a_threshold_waits_for_a_lapse_in_flight_and_decides_after_it(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
+) -> None:
+    pgwf.value("set_crash_concern_threshold", threshold=1)
+    pgwf.submit("a")
+    for _ in range(2):
+        pgwf.take(seconds=1)
+        clock.advance(seconds=1)
+    first, second = racers
+    first.begin()
+    assert first.call("sweep", worker_id="s") == [(1,)]
+
+    raising = second.start_blocked("set_crash_concern_threshold", threshold=9)
+    first.commit()
+
+    assert outcome(raising) == [(9,)]
+    assert job_ids(pgwf.get_work()) == ["a"]
+
+
+def test_a_lapse_is_left_for_later_while_the_threshold_changes(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
+) -> None:
+    pgwf.submit("a")
+    pgwf.take(seconds=1)
+    clock.advance(seconds=1)
+    first, second = racers
+    first.begin()
+    first.call("set_crash_concern_threshold", threshold=1)
+
+    assert second.call("sweep", worker_id="s") == [(0,)]
+    first.commit()
+
+    assert pgwf.sweep() == 1
+
+
+THRESHOLDS = {"lowered": (5, 1), "raised": (1, 5)}
+
+
+@pytest.fixture
+def lapsed_twice(pgwf: Leasing, clock: Clock, thresholds: tuple[int, int]) -> str:
+    """A job whose leases lapsed twice under the first of two thresholds: CRASH_CONCERN if that is 1."""
+    pgwf.value("set_crash_concern_threshold", threshold=thresholds[0])
+    pgwf.submit("a")
+    for _ in range(2):
+        pgwf.take(seconds=1)
+        clock.advance(seconds=1)
+    pgwf.sweep()
+    assert pgwf.status("a") == ("CRASH_CONCERN" if thresholds[0] == 1 else "READY")
+    return "a"
+
+
+def is_ready_once(pgwf: Leasing, job_id: str) -> bool:
+    counters = pgwf.job(job_id)["lease_expiration_count"], pgwf.job(job_id)["consecutive_expirations"]
+    return (pgwf.status(job_id), counters, job_ids(pgwf.get_work(limit=5))) == ("READY", (2, 0), [job_id])
+
+
+@pytest.mark.parametrize("thresholds", THRESHOLDS.values(), ids=THRESHOLDS)
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+def test_clearing_a_crash_concern_waits_for_a_threshold_that_is_being_set(
+    pgwf: Leasing, racers: tuple[Racer, Racer], thresholds: tuple[int, int], lapsed_twice: str, committed: bool
+) -> None:
+    first, second = racers
+    first.begin()
+    first.call("set_crash_concern_threshold", threshold=thresholds[1])
+
+    clearing = second.start_blocked("clear_crash_concern", job_id=lapsed_twice, worker_id="op")
+    if committed:
+        first.commit()
+    else:
+        first.rollback()
+
+    assert outcome(clearing) == [(2,)]
+    assert is_ready_once(pgwf, lapsed_twice)
+
+
+@pytest.mark.parametrize("thresholds", THRESHOLDS.values(), ids=THRESHOLDS)
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+def test_setting_a_threshold_waits_for_a_crash_concern_that_is_being_cleared(
+    pgwf: Leasing, racers: tuple[Racer, Racer], thresholds: tuple[int, int], lapsed_twice: str, committed: bool
+) -> None:
+    first, second = racers
+    first.begin()
+    first.call("clear_crash_concern", job_id=lapsed_twice, worker_id="op")
+
+    setting = second.start_blocked("set_crash_concern_threshold", threshold=thresholds[1])
+    if committed:
+        first.commit()
+    else:
+        first.rollback()
+
+    assert outcome(setting) == [(thresholds[1],)]
+    if committed:
+        assert is_ready_once(pgwf, lapsed_twice)
+    else:
+        assert pgwf.status(lapsed_twice) == ("CRASH_CONCERN" if thresholds[1] == 1 else "READY")
+
+
+@pytest.mark.parametrize("thresholds", [THRESHOLDS["lowered"]])
+def test_a_threshold_that_is_lowered_waits_for_a_claim_in_flight_and_spares_its_lease(
+    pgwf: Leasing, racers: tuple[Racer, Racer], thresholds: tuple[int, int], lapsed_twice: str
+) -> None:
+    first, second = racers
+    first.begin()
+    ((job_id, lease_id, *_),) = first.call("get_work", **CLAIM)
+
+    lowering = second.start_blocked("set_crash_concern_threshold", threshold=thresholds[1])
+    first.commit()
+
+    assert outcome(lowering) == [(thresholds[1],)]
+    assert (job_id, pgwf.status(lapsed_twice)) == (lapsed_twice, "ACTIVE")
+    pgwf.reschedule({"job_id": job_id, "lease_id": lease_id})
+    assert job_ids(pgwf.get_work()) == [lapsed_twice]
+
+
+@pytest.mark.parametrize("thresholds", [THRESHOLDS["lowered"]])
+def test_a_claim_passes_over_a_job_that_a_lowered_threshold_is_shelving(
+    pgwf: Leasing, racers: tuple[Racer, Racer], thresholds: tuple[int, int], lapsed_twice: str
+) -> None:
+    first, second = racers
+    first.begin()
+    first.call("set_crash_concern_threshold", threshold=thresholds[1])
+
+    assert second.call("get_work", **CLAIM) == []
+    first.commit()
+
+    assert (pgwf.status(lapsed_twice), pgwf.get_work()) == ("CRASH_CONCERN", [])
