@@ -11,6 +11,8 @@ from pgwf_sdk._wording import shown
 
 _INSTANT = "datetime(2031, 2, 3, tzinfo=UTC)"
 _OFFSET_END = timedelta(hours=16)  # as PostgreSQL has it
+_MODULES_OF_TYPES = frozenset({"typing", "typing_extensions", "types"})
+"""Where Python has the classes of what is no class and yet a type: `int | None`, `list[int]`, `Literal["a"]`."""
 _TEXTS = ("run_id", "task_id", "name")
 """What callers mean when they pass the thing itself: a run's handle, a task, a workflow."""
 
@@ -28,6 +30,16 @@ def check_text(found: object, *, used: str, such_as: str = "") -> None:
     own = next((name for name in _TEXTS if isinstance(getattr(found, name, None), str)), None)
     example = f", such as {such_as!r}" if such_as else ""
     check_kind(found, str, used=used, expected=f"a text: its {own}" if own else f"a text{example}")
+
+
+def check_type(found: object, *, used: str) -> None:
+    """TypeError: no type that a value can be read as; a text passes for the name of one."""
+    if found is None or isinstance(found, type | str) or type(found).__module__ in _MODULES_OF_TYPES:
+        return
+    expected = "the type of what is to come, such as str"
+    if isinstance(found, timedelta | int | float):
+        expected += ", and a time limit by its name: timeout=timedelta(minutes=5)"
+    raise TypeError(f"{used}: found {described(found)}; expected {expected}")
 
 
 def check_texts(used: str, /, **options: object) -> None:

@@ -14,7 +14,7 @@ from pgwf_sdk import _failure
 from pgwf_sdk._attributes import AttributeValue, attribute_json
 from pgwf_sdk._definition import Call, Step, Workflow, as_step
 from pgwf_sdk._errors import ContextError, DefinitionError
-from pgwf_sdk._kinds import check_counts, check_instant, check_texts, check_timedelta, described
+from pgwf_sdk._kinds import check_counts, check_instant, check_texts, check_timedelta, check_type, described
 from pgwf_sdk._misuse import check_call
 from pgwf_sdk._names import annotation_text, check_name
 from pgwf_sdk._serial import codec_for
@@ -213,6 +213,7 @@ class ContextCore(ABC):
         return call
 
     def _open_signal(self, name: str, annotation: Any, timeout: timedelta | None) -> SignalCall:
+        check_type(annotation, used="ctx.wait_signal")
         call = SignalCall(self._scope, name, codec_for(annotation), timeout)
         if timeout is not None:
             check_duration(timeout, "ctx.wait_signal(timeout=…)")
@@ -220,12 +221,15 @@ class ContextCore(ABC):
             check_name(name, "ctx.wait_signal")
         return call
 
-    def _open_awakeable(self, name: str, annotation: Any, timeout: timedelta | None) -> AwakeableCall:
+    def _open_awakeable(
+        self, name: str, annotation: Any, timeout: timedelta | None, *, used: str = "ctx.awakeable"
+    ) -> AwakeableCall:
+        check_type(annotation, used=used)
         if timeout is not None:
-            check_duration(timeout, "ctx.awakeable(timeout=…)")
+            check_duration(timeout, f"{used}(timeout=…)")
         call = AwakeableCall(self._scope, name, codec_for(annotation), timeout)
         if self._machine.open(call):
-            check_name(name, "ctx.awakeable")
+            check_name(name, used)
         self._machine.record_first(call)
         return call
 
@@ -234,7 +238,7 @@ class ContextCore(ABC):
     ) -> tuple[AwakeableCall, StepCall]:
         used = "ctx.wait_for_callback"
         step: Step[..., Any] = cast("Any", start) if type(start) is Step else self._as_step(start, used)
-        awakeable = self._open_awakeable(step.name, annotation, timeout)
+        awakeable = self._open_awakeable(step.name, annotation, timeout, used=used)
         try:
             return awakeable, self._open_step(step, (awakeable.token, *args), {})
         except TypeError:

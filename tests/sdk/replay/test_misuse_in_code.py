@@ -96,6 +96,17 @@ MISUSES: list[tuple[Callable[[Any], Any], str]] = [
     (lambda ctx: ctx.human("a", 1, bool, need="human.b", prefill=3), "ctx.human('a', prefill=…): found 3, an int"),
     (lambda ctx: ctx.hop(3), "ctx.hop: found 3, an int; expected a text"),
     (lambda ctx: ctx.wait_signal(3, str), "ctx.wait_signal: name: found 3, an int; expected a text"),
+    (lambda ctx: ctx.wait_signal("a", 3), "ctx.wait_signal: found 3, an int; expected the type of what is to come,"),
+    (
+        lambda ctx: ctx.wait_signal("a", timedelta(hours=1)),
+        "ctx.wait_signal: found datetime.timedelta(seconds=3600), a timedelta; expected the type of what is to come,"
+        " such as str, and a time limit by its name: timeout=timedelta(minutes=5)",
+    ),
+    (lambda ctx: ctx.wait_signal("a", [int]), "ctx.wait_signal: found [<class 'int'>], a list; expected the type of"),
+    (lambda ctx: ctx.wait_signal("a", charge), "ctx.wait_signal: found <Step charge>, a Step; expected the type of"),
+    (lambda ctx: ctx.awakeable((int, str)), "ctx.awakeable: found (<class 'int'>, <class 'str'>), a tuple; expected"),
+    (lambda ctx: ctx.awakeable(3.5), "ctx.awakeable: found 3.5, a float; expected the type of what is to come, such"),
+    (lambda ctx: ctx.wait_for_callback(charge, 3), "ctx.wait_for_callback: found 3, an int; expected the type of what"),
     (lambda ctx: ctx.set_attribute(3, "a"), "ctx.set_attribute: name: found 3, an int; expected a text"),
 ]
 
