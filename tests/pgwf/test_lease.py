@@ -71,6 +71,20 @@ def test_get_work_hands_out_only_ready_jobs(pgwf: Leasing, clock: Clock) -> None
     assert pgwf.get_work("python", "other", limit=10) == []
 
 
+@pytest.mark.parametrize("key", [None, "K"])
+def test_a_ready_job_is_leased_before_it_expires_or_not_at_all(pgwf: Leasing, clock: Clock, key: str | None) -> None:
+    for job_id in ("in-time", "late"):
+        pgwf.submit(job_id, job_id, singleton_key=key, expires_at=clock.now() + timedelta(seconds=2))
+    clock.advance(seconds=1)
+    lease = pgwf.take("in-time")
+    pgwf.complete(lease)
+
+    clock.advance(seconds=1)
+
+    assert (pgwf.status("late"), pgwf.get_work("late")) == ("EXPIRED", [])
+    assert pgwf.events("late") == ["submit_job"]
+
+
 def test_more_urgent_jobs_come_first(pgwf: Leasing) -> None:
     for priority in (4, 2, 3, 1):
         pgwf.submit(f"p{priority}", priority=priority)
@@ -84,6 +98,15 @@ def test_a_job_that_waited_long_enough_comes_before_a_more_urgent_one(pgwf: Leas
     pgwf.submit("urgent", priority=1)
 
     assert job_ids(pgwf.get_work(limit=2)) == ["patient", "urgent"]
+
+
+def test_the_most_urgent_jobs_of_all_needs_come_first(pgwf: Leasing) -> None:
+    for priority in (4, 2, 3, 1):
+        for need in ("gpu", "python"):
+            pgwf.submit(f"{need}-{priority}", need, priority=priority)
+
+    assert job_ids(pgwf.get_work("python", "gpu", limit=3)) == ["gpu-1", "python-1", "gpu-2"]
+    assert job_ids(pgwf.get_work("python", "gpu", limit=3)) == ["python-2", "gpu-3", "python-3"]
 
 
 def test_a_job_that_was_given_back_queues_behind_those_that_came_meanwhile(pgwf: Leasing) -> None:
@@ -154,6 +177,15 @@ def test_get_work_offers_a_job_again_once_its_lease_has_ended(pgwf: Leasing, clo
     assert second["lease_id"] != first["lease_id"]
     job = pgwf.job("a")
     assert (job["lease_expiration_count"], job["consecutive_expirations"]) == (1, 1)
+
+
+def test_a_lease_ends_although_every_claim_finds_as_much_as_it_asks_for(pgwf: Leasing, clock: Clock) -> None:
+    for i in range(3):
+        pgwf.submit(f"j{i}")
+    pgwf.take(seconds=1)
+    clock.advance(seconds=2)
+
+    assert [pgwf.take()["job_id"], pgwf.take()["job_id"], pgwf.take()["job_id"]] == ["j1", "j2", "j0"]
 
 
 def test_a_replaced_lease_is_dead_for_ever(pgwf: Leasing, clock: Clock) -> None:
@@ -335,6 +367,7 @@ def test_lease_job_takes_a_lapsed_lease_over_at_once(pgwf: Leasing, clock: Clock
         ("AWAITING_FUTURE", "WF005", "waits until"),
         ("PENDING_JOBS", "WF005", "waits for 1 jobs"),
         ("EXPIRED", "WF005", "EXPIRED"),
+        ("CRASH_CONCERN", "WF005", "CRASH_CONCERN"),
         ("CANCELLED", "WF003", "cancelled"),
         ("paused", "WF005", "paused"),
         ("other need", "WF005", "needs human.review, this worker offers"),
@@ -360,6 +393,12 @@ def test_lease_job_refuses_a_job_that_is_not_ready(
             pgwf.submit("a", need, wait_for=["child"])
         case "EXPIRED":
             pgwf.submit("a", need, expires_at=clock.now())
+        case "CRASH_CONCERN":
+            pgwf.value("set_crash_concern_threshold", threshold=1)
+            pgwf.submit("a", need)
+            for _ in range(2):
+                pgwf.take(need, seconds=1)
+                clock.advance(seconds=1)
         case "CANCELLED":
             pgwf.submit("a", need)
             pgwf.cancel("a")

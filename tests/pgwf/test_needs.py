@@ -166,6 +166,8 @@ def test_leases_by_lease_job_are_not_limited_and_do_not_count(pgwf: Leasing) -> 
     pgwf.call("lease_job", job_id="human.review-2", worker_id="jim")
 
     assert pgwf.status("human.review-2") == "ACTIVE"
+    limit(pgwf, "human.review", max_active=2)
+    assert len(pgwf.get_work("human.review", limit=5)) == 1
 
 
 def test_old_token_buckets_are_trimmed_by_the_sweep(pgwf: Leasing, clock: Clock) -> None:

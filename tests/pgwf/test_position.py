@@ -358,6 +358,19 @@ def test_work_that_a_claim_had_to_leave_is_not_passed(pgwf: Leasing, worker: Wor
     assert (worker.claim(), worker.is_whole) == (["gpu-1"], False)
 
 
+def test_work_that_a_whole_look_had_to_leave_is_not_passed(
+    pgwf: Leasing, worker: Worker, graveyard: Callable[[], None]
+) -> None:
+    pgwf.call("limit_need", need="gpu", worker_id="operator", max_active=0)
+    fill(pgwf, 1, need="gpu")
+    graveyard()
+    assert (worker.claim(), worker.is_whole, worker.position != []) == ([], True, True)
+
+    pgwf.call("limit_need", need="gpu", worker_id="operator", max_active=1)
+
+    assert (worker.claim(), worker.is_whole) == (["gpu-0"], False)
+
+
 def test_a_job_whose_key_is_just_being_moved_is_not_passed(
     pgwf: Leasing, worker: Worker, racers: tuple[Racer, Racer]
 ) -> None:

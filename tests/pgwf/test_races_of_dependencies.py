@@ -17,9 +17,11 @@ REGISTRANTS = ["submit_job", "submit_jobs", "reschedule_job", "reschedule_unheld
 ENDERS = ["complete_job", "complete_unheld_job", "cancel_job"]
 
 
-def prepare(pgwf: Leasing, registrant: str, ender: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def prepare(
+    pgwf: Leasing, registrant: str, ender: str = "cancel_job", **dependency: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Make a job `dep` that `ender` can end, and return the arguments of both calls; the waiter is called `kid`."""
-    pgwf.submit("dep", "dep")
+    pgwf.submit("dep", "dep", **dependency)
     end: dict[str, Any] = {"job_id": "dep", "worker_id": "w"}
     if ender == "complete_job":
         end |= {"lease_id": pgwf.take("dep")["lease_id"]}
@@ -29,7 +31,7 @@ def prepare(pgwf: Leasing, registrant: str, ender: str) -> tuple[dict[str, Any],
             register = {"worker_id": "w", "job_ids": ["kid"], "next_needs": ["kid"], "wait_for": '[["dep"]]'}
         case "reschedule_job":
             pgwf.submit("kid", "kid")
-            register |= {"lease_id": pgwf.take("kid")["lease_id"]}
+            register |= {"lease_id": pgwf.take("kid", seconds=10**6)["lease_id"]}
         case "reschedule_unheld_job":
             pgwf.submit("kid", "kid")
     return register, end
@@ -78,7 +80,7 @@ def test_a_registrant_waits_for_whoever_ends_the_job_and_sees_the_end(
 def test_a_registrant_waits_for_the_archiving_of_a_cancelled_job(
     pgwf: Leasing, racers: tuple[Racer, Racer], registrant: str
 ) -> None:
-    register, end = prepare(pgwf, registrant, "cancel_job")
+    register, end = prepare(pgwf, registrant)
     pgwf.call("cancel_job", **end)
     first, second = racers
     first.begin()
@@ -95,7 +97,7 @@ def test_a_registrant_waits_for_the_archiving_of_a_cancelled_job(
 def test_a_sweep_passes_over_a_job_somebody_is_about_to_wait_for(
     pgwf: Leasing, racers: tuple[Racer, Racer], registrant: str
 ) -> None:
-    register, end = prepare(pgwf, registrant, "cancel_job")
+    register, end = prepare(pgwf, registrant)
     pgwf.call("cancel_job", **end)
     first, second = racers
     first.begin()
@@ -288,6 +290,69 @@ def test_two_cancels_of_a_waiter_and_its_dependency_with_one_key_do_not_deadlock
 
     pgwf.sweep()
     assert (pgwf.status("A"), pgwf.status("B")) == ("cancelled", "cancelled")
+
+
+@pytest.mark.parametrize("ender", ["complete_job", "complete_unheld_job", "release_job", "cancel_job"])
+def test_whoever_ends_a_job_has_its_waiter_before_its_key(
+    pgwf: Leasing, racers: tuple[Racer, Racer], ender: str
+) -> None:
+    """Who cancels the waiter has its row and takes the key of both: the other way round they would deadlock."""
+    pgwf.submit("A", singleton_key="K")
+    lease = held(pgwf.take()) if ender in ("complete_job", "release_job") else {"job_id": "A", "worker_id": "op"}
+    pgwf.submit("B", singleton_key="K", wait_for=["A"])
+    if ender == "release_job":
+        pgwf.cancel("A")  # which makes release_job its end
+    first, second = racers
+    first.begin()
+    first.lock_job("B")
+    ending = second.start(ender, **lease)
+    if ender == "cancel_job":
+        ending.result(timeout=20)
+    else:
+        second.session.wait_blocked()
+
+    first.call("cancel_job", job_id="B", worker_id="op")
+    first.commit()
+
+    assert isinstance(outcome(ending), list)
+    pgwf.sweep()
+    assert pgwf.status("A") == ("completed" if ender.startswith("complete") else "cancelled")
+    assert pgwf.status("B") == "cancelled"
+
+
+@pytest.mark.parametrize("registrant", REGISTRANTS)
+def test_a_registrant_waits_for_the_archiving_of_an_expired_job(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], registrant: str
+) -> None:
+    register, _ = prepare(pgwf, registrant, expires_at=clock.now() + timedelta(seconds=1))
+    clock.advance(days=2)
+    first, second = racers
+    first.begin()
+    assert first.call("sweep", worker_id="s") == [(1,)]
+
+    registering = second.start_blocked(registrant, **register)
+    first.commit()
+
+    assert isinstance(outcome(registering), list)
+    assert (pgwf.status("dep"), pgwf.status("kid")) == ("expired", "READY")
+
+
+@pytest.mark.parametrize("registrant", REGISTRANTS)
+def test_a_sweep_passes_over_an_expired_job_somebody_is_about_to_wait_for(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], registrant: str
+) -> None:
+    register, _ = prepare(pgwf, registrant, expires_at=clock.now() + timedelta(seconds=1))
+    clock.advance(days=2)
+    first, second = racers
+    first.begin()
+    first.call(registrant, **register)
+
+    assert second.call("sweep", worker_id="s") == [(0,)]
+    first.commit()
+
+    assert pgwf.status("kid") == "PENDING_JOBS"
+    assert pgwf.sweep() == 1
+    assert (pgwf.status("dep"), pgwf.status("kid")) == ("expired", "READY")
 
 
 def test_a_busy_waiter_of_an_expired_job_is_released_by_the_next_sweep(

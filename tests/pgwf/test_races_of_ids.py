@@ -11,7 +11,9 @@ from tests.pgwf.leasing import Leasing, held, job_ids
 from tests.pgwf.racing import Racer, outcome
 
 if TYPE_CHECKING:
-    from tests.support import Clock, Connect
+    from collections.abc import Callable
+
+    from tests.support import Clock, Connect, Session
 
 CLAIM: dict[str, Any] = {"worker_id": "w", "worker_caps": ["python"], "limit_jobs": 5}
 
@@ -65,36 +67,42 @@ def test_an_id_whose_completion_is_in_flight_is_refused_without_waiting(
 
 
 def test_batches_with_the_same_ids_in_opposite_orders_do_not_deadlock(
-    pgwf: Leasing, racers: tuple[Racer, Racer]
+    pgwf: Leasing, session: Callable[[], Session]
 ) -> None:
-    first, second = racers
-    first.begin()
-    first.call("submit_jobs", **batch("a", "b"))
+    """Somebody else holds up the one batch while it has taken some of its ids, and the other comes in between."""
+    holder, first, second = (Racer(session()) for _ in range(3))
+    holder.begin()
+    holder.call("submit_job", **submission("m"))
 
-    submitting = second.start_blocked("submit_jobs", **batch("b", "c", "a"))
-    first.commit()
+    one = first.start_blocked("submit_jobs", **batch("a", "m", "z"))
+    other = second.start_blocked("submit_jobs", **batch("z", "m", "b", "a"))
+    holder.rollback()
 
-    result = outcome(submitting)
-    assert [row[3] for row in result if isinstance(row, tuple)] == ["live", "ok", "live"]
-    assert sorted(job_ids(pgwf.get_work(limit=5))) == ["a", "b", "c"]
+    answers = [[row[3] for row in rows if isinstance(row, tuple)] for rows in (outcome(one), outcome(other))]
+    assert answers == [["ok", "ok", "ok"], ["live", "live", "ok", "live"]]
+    assert sorted(job_ids(pgwf.get_work(limit=5))) == ["a", "b", "m", "z"]
 
 
-def test_a_submitter_waits_for_an_id_that_is_being_forgotten_and_takes_it(
-    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+def test_a_submitter_waits_for_an_id_that_is_being_forgotten(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], committed: bool
 ) -> None:
     pgwf.submit("a")
     pgwf.complete(pgwf.take())
     clock.advance(days=2)
     first, second = racers
     first.begin()
-    first.session.run("delete from pgwf.archive where job_id = 'a'")
-    first.session.run("delete from pgwf.name where job_id = 'a'")
+    first.session.run("select pgwf._forget(pgwf._now() - interval '1 day', 10)")
 
     submitting = second.start_blocked("submit_job", **submission())
-    first.commit()
+    if committed:
+        first.commit()
+    else:
+        first.rollback()
 
-    assert isinstance(outcome(submitting), list)
-    assert pgwf.status("a") == "READY"
+    answer = outcome(submitting)
+    assert (isinstance(answer, list), answer == "WF010") == (committed, not committed)
+    assert pgwf.status("a") == ("READY" if committed else "completed")
 
 
 def test_a_job_that_commits_late_is_found_although_later_ones_were_leased(

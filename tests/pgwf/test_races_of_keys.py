@@ -188,6 +188,44 @@ def test_parking_and_cancelling_the_parked_job_exclude_each_other(pgwf: Leasing,
     assert pgwf.get_work(limit=5) == []
 
 
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+def test_a_release_waits_for_whoever_takes_the_next_of_the_key_out_of_line(
+    pgwf: Leasing, racers: tuple[Racer, Racer], committed: bool
+) -> None:
+    submit_keyed(pgwf, "holder", "b", "c")
+    lease = pgwf.take()
+    assert pgwf.get_work(limit=5) == []
+    first, second = racers
+    first.begin()
+    first.call("cancel_job", job_id="b", worker_id="op")
+
+    completing = second.start_blocked("complete_job", **held(lease))
+    if committed:
+        first.commit()
+    else:
+        first.rollback()
+
+    assert outcome(completing) == [(True,)]
+    assert job_ids(pgwf.get_work(limit=5)) == (["c"] if committed else ["b"])
+
+
+def test_whoever_takes_a_job_out_of_line_waits_for_a_release_and_brings_up_the_next(
+    pgwf: Leasing, racers: tuple[Racer, Racer]
+) -> None:
+    submit_keyed(pgwf, "holder", "b", "c")
+    lease = pgwf.take()
+    assert pgwf.get_work(limit=5) == []
+    first, second = racers
+    first.begin()
+    first.call("complete_job", **held(lease))
+
+    cancelling = second.start_blocked("cancel_job", job_id="b", worker_id="op")
+    first.commit()
+
+    assert isinstance(outcome(cancelling), list)
+    assert job_ids(pgwf.get_work(limit=5)) == ["c"]
+
+
 def test_an_expired_candidate_with_a_busy_key_is_archived_later(
     pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
 ) -> None:
@@ -232,236 +270,3 @@ def test_ten_thousand_jobs_on_one_busy_key_are_parked_once_each(pgwf: Leasing) -
     pgwf.complete(lease)
     assert pgwf.rows("select count(*) as count from pgwf.parked") == [{"count": 9_999}]
     assert len(pgwf.get_work(limit=100)) == 1
-
-
-def test_two_claimers_of_the_last_place_get_it_once(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=2)
-    submit_keyed(pgwf, "a", "b", "c", need="a")
-    submit_keyed(pgwf, "d", need="b")
-    pgwf.take("a")
-    first, second = racers
-    first.begin()
-    second.begin()
-
-    assert [row[0] for row in first.call("get_work", **claim("a"))] == ["b"]
-    assert second.call("get_work", **claim("b")) == []
-    first.commit()
-    second.commit()
-
-    assert pgwf.get_work("a", "b", limit=5) == []
-
-
-@pytest.mark.parametrize("limits", [{"max_active": 9, "rate": 0.001, "burst": 1}], ids=["rate"])
-def test_two_claimers_of_the_last_token_get_it_once(
-    pgwf: Leasing, racers: tuple[Racer, Racer], limits: dict[str, Any]
-) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", **limits)
-    submit_keyed(pgwf, "a", need="a")
-    submit_keyed(pgwf, "b", need="b")
-    first, second = racers
-    first.begin()
-    assert len(first.call("get_work", **claim("a"))) == 1
-
-    assert second.call("get_work", **claim("b")) == []
-    first.rollback()
-    assert len(second.call("get_work", **claim("b"))) == 1
-
-    assert pgwf.get_work("a", limit=5) == []
-
-
-@pytest.mark.parametrize("max_active", [1, 3])
-def test_a_change_of_a_limit_waits_for_a_claim_of_that_key(
-    pgwf: Leasing, racers: tuple[Racer, Racer], max_active: int
-) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=2)
-    submit_keyed(pgwf, "a", "b", "c", "d")
-    first, second = racers
-    first.begin()
-    assert len(first.call("get_work", **claim())) == 2
-
-    limiting = second.start_blocked("limit_key", key="K", worker_id="op", max_active=max_active)
-    first.commit()
-    assert isinstance(outcome(limiting), list)
-
-    assert job_ids(pgwf.get_work(limit=5)) == (["c"] if max_active == 3 else [])
-
-
-@pytest.mark.parametrize("max_active", [1, 3])
-def test_a_claim_passes_over_a_key_whose_limit_is_being_changed(
-    pgwf: Leasing, racers: tuple[Racer, Racer], max_active: int
-) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=2)
-    submit_keyed(pgwf, "a", "b", "c", "d")
-    pgwf.submit("free")
-    first, second = racers
-    first.begin()
-    first.call("limit_key", key="K", worker_id="op", max_active=max_active)
-
-    assert [row[0] for row in second.call("get_work", **claim())] == ["free"]
-    first.commit()
-
-    assert len(pgwf.get_work(limit=5)) == max_active
-
-
-@pytest.mark.parametrize("limit", [1, 2])
-def test_a_small_claim_looks_behind_the_jobs_of_a_key_that_somebody_is_moving(
-    pgwf: Leasing, racers: tuple[Racer, Racer], limit: int
-) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=4)
-    submit_keyed(pgwf, "holder", "a", "b", "c")
-    lease = pgwf.take()
-    pgwf.submit("free")
-    pgwf.submit("last")
-    first, second = racers
-    first.begin()
-    first.call("complete_job", **held(lease))
-
-    assert [row[0] for row in second.call("get_work", **claim(limit=limit))] == ["free", "last"][:limit]
-    first.commit()
-
-    assert job_ids(pgwf.get_work(limit=3)) == ["a", "b", "c"]
-
-
-def test_a_release_waits_for_a_change_of_its_keys_limit_and_fills_the_place(
-    pgwf: Leasing, racers: tuple[Racer, Racer]
-) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=2)
-    submit_keyed(pgwf, "a", "b", "c", "d", "e")
-    (lease, _) = pgwf.get_work(limit=2)
-    assert pgwf.get_work(limit=5) == []
-    first, second = racers
-    first.begin()
-    first.call("limit_key", key="K", worker_id="op", max_active=3)
-
-    completing = second.start_blocked("complete_job", **held(lease))
-    first.commit()
-    assert isinstance(outcome(completing), list)
-
-    assert job_ids(pgwf.get_work(limit=5)) == ["c", "d"]
-
-
-def test_a_change_of_a_limit_waits_for_a_release_of_that_key(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=2)
-    submit_keyed(pgwf, "a", "b", "c", "d", "e")
-    (lease, _) = pgwf.get_work(limit=2)
-    assert pgwf.get_work(limit=5) == []
-    first, second = racers
-    first.begin()
-    first.call("complete_job", **held(lease))
-
-    limiting = second.start_blocked("limit_key", key="K", worker_id="op", max_active=1)
-    first.commit()
-    assert isinstance(outcome(limiting), list)
-
-    assert pgwf.get_work(limit=5) == []
-
-
-def test_the_sweep_passes_over_a_key_that_a_claim_is_moving_when_its_token_comes(
-    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
-) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=9, rate=1, burst=1)
-    submit_keyed(pgwf, "a", "b")
-    pgwf.take(seconds=600)
-    assert pgwf.get_work(limit=5) == []
-    submit_keyed(pgwf, "c", need="b")
-    first, second = racers
-    first.begin()
-    assert first.call("get_work", **claim("b")) == []
-    clock.advance(seconds=1)
-
-    assert second.call("sweep", worker_id="s") == [(0,)]
-    first.commit()
-    assert pgwf.sweep() == 2
-
-    assert len(pgwf.get_work("python", "b", limit=5)) == 1
-
-
-def test_a_claim_passes_over_a_key_that_a_sweep_brings_up(
-    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
-) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=9, rate=1, burst=1)
-    submit_keyed(pgwf, "a", "b")
-    pgwf.take(seconds=600)
-    assert pgwf.get_work(limit=5) == []
-    submit_keyed(pgwf, "c", need="b")
-    clock.advance(seconds=1)
-    first, second = racers
-    first.begin()
-    assert first.call("sweep", worker_id="s") == [(1,)]
-
-    assert second.call("get_work", **claim("python", "b")) == []
-    first.commit()
-
-    assert len(pgwf.get_work("python", "b", limit=5)) == 1
-
-
-@pytest.mark.parametrize("first_call", ["lease_job", "get_work"])
-@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
-def test_a_person_who_takes_the_last_place_of_a_key_waits_for_whoever_is_taking_it(
-    pgwf: Leasing, racers: tuple[Racer, Racer], first_call: str, committed: bool
-) -> None:
-    submit_keyed(pgwf, "a", need="a")
-    submit_keyed(pgwf, "b", need="b")
-    first, second = racers
-    first.begin()
-    if first_call == "lease_job":
-        first.call("lease_job", job_id="a", worker_id="ann")
-    else:
-        first.call("get_work", **claim("a"))
-
-    taking = second.start_blocked("lease_job", job_id="b", worker_id="bob")
-    if committed:
-        first.commit()
-    else:
-        first.rollback()
-
-    answer = outcome(taking)
-    assert (answer == "WF006", isinstance(answer, list)) == (committed, not committed)
-    assert (pgwf.status("a"), pgwf.status("b")) == (("ACTIVE", "READY") if committed else ("READY", "ACTIVE"))
-
-
-def test_a_claim_passes_over_a_key_whose_last_place_a_person_is_taking(
-    pgwf: Leasing, racers: tuple[Racer, Racer]
-) -> None:
-    submit_keyed(pgwf, "a", need="a")
-    submit_keyed(pgwf, "b", need="b")
-    first, second = racers
-    first.begin()
-    first.call("lease_job", job_id="a", worker_id="ann")
-
-    assert second.call("get_work", **claim("b")) == []
-    first.rollback()
-
-    assert job_ids(pgwf.get_work("b")) == ["b"]
-
-
-@pytest.mark.parametrize("max_active", [1, 2])
-def test_a_person_waits_for_a_change_of_the_limit_and_takes_a_place_if_there_is_one(
-    pgwf: Leasing, racers: tuple[Racer, Racer], max_active: int
-) -> None:
-    submit_keyed(pgwf, "a", need="a")
-    submit_keyed(pgwf, "b", need="b")
-    pgwf.take("a")
-    first, second = racers
-    first.begin()
-    first.call("limit_key", key="K", worker_id="op", max_active=max_active)
-
-    taking = second.start_blocked("lease_job", job_id="b", worker_id="bob")
-    first.commit()
-
-    assert (outcome(taking) == "WF006") == (max_active == 1)
-
-
-def test_a_change_of_the_limit_waits_for_a_person_who_is_taking_a_place(
-    pgwf: Leasing, racers: tuple[Racer, Racer]
-) -> None:
-    submit_keyed(pgwf, "a", "b")
-    first, second = racers
-    first.begin()
-    first.call("lease_job", job_id="a", worker_id="ann")
-
-    changing = second.start_blocked("limit_key", key="K", worker_id="op", max_active=2)
-    first.commit()
-
-    assert isinstance(outcome(changing), list)
-    assert job_ids(pgwf.get_work(limit=5)) == ["b"]

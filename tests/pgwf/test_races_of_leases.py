@@ -79,17 +79,63 @@ def test_a_late_call_goes_through_when_the_sweep_is_rolled_back(
     assert isinstance(outcome(calling), list)
 
 
-def test_the_same_call_sent_twice_takes_effect_once(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+@pytest.mark.parametrize("function", HOLDERS)
+def test_the_same_call_sent_twice_takes_effect_once(pgwf: Leasing, racers: tuple[Racer, Racer], function: str) -> None:
+    """As a client does that lost its connection. Extending a lease again is no harm."""
     pgwf.submit("a")
     lease = pgwf.take()
     first, second = racers
     first.begin()
-    first.call("complete_job", **held(lease))
+    first.call(function, **held(lease), **HOLDERS[function])
 
-    again = second.start_blocked("complete_job", **held(lease))
+    again = second.start_blocked(function, **held(lease), **HOLDERS[function])
     first.commit()
 
-    assert outcome(again) == "WF002"
+    assert (outcome(again) == "WF002") == (function != "extend_lease")
+    assert len(pgwf.get_work(limit=5)) == (function in ("reschedule_job", "release_job"))
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+def test_a_cancel_waits_for_a_sweep_that_ends_the_lease_and_releases_who_waits(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], committed: bool
+) -> None:
+    pgwf.submit("a")
+    pgwf.submit("waiter", "other", wait_for=["a"])
+    pgwf.take(seconds=60)
+    clock.advance(seconds=60)
+    first, second = racers
+    first.begin()
+    assert first.call("sweep", worker_id="s") == [(1,)]
+
+    cancelling = second.start_blocked("cancel_job", job_id="a", worker_id="op")
+    if committed:
+        first.commit()
+    else:
+        first.rollback()
+
+    assert isinstance(outcome(cancelling), list)
+    if committed:
+        assert (pgwf.status("a"), pgwf.status("waiter")) == ("CANCELLED", "READY")
+    pgwf.sweep()
+    assert (pgwf.status("a"), pgwf.status("waiter")) == ("cancelled", "READY")
+
+
+def test_a_sweep_passes_over_a_lapsed_lease_whose_job_is_being_cancelled(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
+) -> None:
+    pgwf.submit("a")
+    pgwf.submit("waiter", "other", wait_for=["a"])
+    pgwf.take(seconds=60)
+    first, second = racers
+    first.begin()
+    first.call("cancel_job", job_id="a", worker_id="op")
+    clock.advance(seconds=60)
+
+    assert second.call("sweep", worker_id="s") == [(0,)]
+    first.commit()
+    assert (pgwf.status("waiter"), pgwf.sweep()) == ("PENDING_JOBS", 2)
+
+    assert (pgwf.status("a"), pgwf.status("waiter")) == ("cancelled", "READY")
 
 
 def test_a_cancel_waits_for_a_claim_in_flight_and_sees_its_lease(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:

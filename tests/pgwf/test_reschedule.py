@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.pgwf.leasing import Leasing, job_ids, refused
+from tests.pgwf.leasing import Leasing, held, job_ids, refused
 
 if TYPE_CHECKING:
     from tests.support import Clock
@@ -65,6 +65,25 @@ def test_reschedule_job_may_wait_for_a_leased_job(pgwf: Leasing) -> None:
     assert pgwf.status("parent") == "PENDING_JOBS"
     pgwf.complete(child)
     assert pgwf.status("parent") == "READY"
+
+
+@pytest.mark.parametrize("function", ["reschedule_job", "reschedule_unheld_job"])
+@pytest.mark.parametrize("leased", [True, False])
+def test_a_cancelled_job_is_waited_for_only_while_it_is_leased(pgwf: Leasing, function: str, leased: bool) -> None:
+    pgwf.submit("child", "child")
+    pgwf.submit("parent")
+    child = pgwf.take("child") if leased else None
+    parent: dict[str, Any] = {"job_id": "parent", "worker_id": "worker", "next_need": "python", "wait_for": ["child"]}
+    if function == "reschedule_job":
+        parent |= held(pgwf.take())
+    pgwf.cancel("child")
+
+    pgwf.call(function, **parent)
+
+    assert pgwf.status("parent") == ("PENDING_JOBS" if leased else "READY")
+    if child is not None:
+        pgwf.complete(child)
+    assert job_ids(pgwf.get_work(limit=5)) == ["parent"]
 
 
 def test_reschedule_job_without_wait_for_waits_for_nothing(pgwf: Leasing) -> None:
@@ -313,6 +332,7 @@ def test_a_job_parked_for_ever_is_found_by_wake_jobs_alone(pgwf: Leasing, clock:
     clock.advance(days=10_000)
     pgwf.sweep()
     assert (pgwf.status("a"), pgwf.get_work()) == ("AWAITING_FUTURE", [])
+    assert pgwf.value("next_wakeup", worker_caps=["python"]) is None
 
     pgwf.call("wake_jobs", worker_id="w", job_ids=["a"])
 

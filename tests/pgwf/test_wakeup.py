@@ -169,6 +169,16 @@ def test_a_sleeper_is_woken_although_notify_is_off(pgwf: Leasing, connect: Conne
     assert ear.heard() == []
 
 
+def test_work_of_a_paused_need_wakes_nobody_until_it_is_resumed(pgwf: Leasing, ear: Ear) -> None:
+    pgwf.value("sleep_on", listener="w1", channels=["need.python"])
+    pgwf.call("pause_need", need="python", worker_id="operator")
+
+    pgwf.submit("a")
+    assert ear.heard() == []
+    pgwf.call("resume_need", need="python", worker_id="operator")
+    assert ear.heard() == ["pgwf.need.python"]
+
+
 def test_wake_up_withdraws_the_listeners_own_requests_only(pgwf: Leasing, ear: Ear) -> None:
     pgwf.value("sleep_on", listener="w1", channels=["need.python"])
     pgwf.value("sleep_on", listener="w2", channels=["need.python"])
