@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.pgwf.leasing import Leasing, job_ids, refused
+from tests.pgwf.leasing import Leasing, held, job_ids, refused
 
 if TYPE_CHECKING:
     from tests.support import Clock
@@ -112,11 +112,13 @@ def test_unheld_calls_resolve_a_crash_concern(pgwf: Leasing, clock: Clock, call:
         assert (row["lease_expiration_count"], row["consecutive_expirations"]) == (2, 0)
 
 
-def test_an_orderly_end_of_a_lease_ends_the_streak(pgwf: Leasing, clock: Clock) -> None:
+@pytest.mark.parametrize("function", ["reschedule_job", "release_job"])
+def test_an_orderly_end_of_a_lease_ends_the_streak(pgwf: Leasing, clock: Clock, function: str) -> None:
     pgwf.value("set_crash_concern_threshold", threshold=2)
     pgwf.submit("a")
     lapse(pgwf, clock, times=2)
-    pgwf.reschedule(pgwf.take())
+    more: dict[str, Any] = {"next_need": "python"} if function == "reschedule_job" else {}
+    pgwf.call(function, **held(pgwf.take()), **more)
     lapse(pgwf, clock, times=2)
 
     assert (pgwf.status("a"), counters(pgwf)) == ("READY", (4, 2))

@@ -343,9 +343,12 @@ def test_a_completion_whose_waiter_or_key_is_busy_is_left_out_and_stays_leased(
 
 
 def test_a_reschedule_whose_dependency_is_busy_is_left_out(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    pgwf.submit("done")
+    pgwf.complete(pgwf.take())
     pgwf.submit("child", "other")
-    pgwf.submit("a")
-    lease = pgwf.take()
+    for job_id in "ab":
+        pgwf.submit(job_id)
+    leases = pgwf.get_work(limit=2)
     first, second = racers
     first.begin()
     first.lock_job("child")
@@ -353,13 +356,13 @@ def test_a_reschedule_whose_dependency_is_busy_is_left_out(pgwf: Leasing, racers
     rows = second.call(
         "reschedule_jobs",
         worker_id="w",
-        job_ids=["a"],
-        lease_ids=[lease["lease_id"]],
-        next_needs=["python"],
-        wait_for='[["child"]]',
+        job_ids=job_ids(leases),
+        lease_ids=[lease["lease_id"] for lease in leases],
+        next_needs=["python", "python"],
+        wait_for='[["done", "child"], ["done"]]',
         busy_ok=True,
     )
 
-    assert [row[2] for row in rows] == ["busy"]
+    assert [row[2] for row in rows] == ["busy", "ok"]
     first.commit()
-    assert pgwf.status("a") == "ACTIVE"
+    assert (pgwf.status("a"), pgwf.status("b")) == ("ACTIVE", "READY")

@@ -11,10 +11,11 @@ from tests.pgwf.leasing import Leasing, held, job_ids
 from tests.pgwf.racing import Racer, outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
     from tests.pgwf.racing import Rows
-    from tests.support import Clock
+    from tests.support import Clock, Session
 
 CLAIM: dict[str, Any] = {"worker_id": "w", "worker_caps": ["python"], "limit_jobs": 5}
 HOLDERS: dict[str, dict[str, Any]] = {
@@ -93,6 +94,35 @@ def test_the_same_call_sent_twice_takes_effect_once(pgwf: Leasing, racers: tuple
 
     assert (outcome(again) == "WF002") == (function != "extend_lease")
     assert len(pgwf.get_work(limit=5)) == (function in ("reschedule_job", "release_job"))
+
+
+# What the set forms do, but for their lock_timeout.
+SETS = {
+    "extend": "select status from pgwf._extend(%(ids)s, %(leases)s, 60, 'w', pgwf._now())",
+    "complete": "select coalesce(pgwf._complete(%(ids)s, %(leases)s, 'w', pgwf._now()), '{}')",
+    "reschedule": "select status from pgwf._reschedule(%(ids)s, %(leases)s, %(ids)s, null, null, 'w', pgwf._now())",
+}
+
+
+@pytest.mark.parametrize("statement", SETS.values(), ids=SETS)
+def test_sets_of_leases_in_opposite_orders_do_not_deadlock(
+    pgwf: Leasing, session: Callable[[], Session], statement: Any
+) -> None:
+    """Somebody else holds up the one set while it has some of its leases, and the other comes in between."""
+    for name in "amz":
+        pgwf.submit(name)
+    leases = [lease["lease_id"] for lease in pgwf.get_work(limit=3)]
+    holder, one, other = (session() for _ in range(3))
+    holder.run("begin")
+    holder.run("select from pgwf.lease where lease_id::text = %s for update", leases[1:2])
+
+    first = one.start(statement, {"ids": list("amz"), "leases": leases})
+    one.wait_blocked()
+    second = other.start(statement, {"ids": list("zma"), "leases": leases[::-1]})
+    other.wait_blocked()
+    holder.run("rollback")
+
+    assert [isinstance(outcome(call), list) for call in (first, second)] == [True, True]
 
 
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
