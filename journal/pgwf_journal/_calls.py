@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from pgwf_journal._entry import Entry, Kind, NewEntry, Phase
-from pgwf_sql.database import Row, Statement, read_value
+from pgwf_journal._errors import InvalidEntryError
+from pgwf_sql.database import BITS_OF_BIGINT, BITS_OF_INT, Row, Statement, read_value, whole_numbers
 
 READ_COUNT_MAX = 10_000
 """Entries one `read` gives at most, unless told otherwise."""
@@ -16,9 +17,11 @@ def open_journal(journal_id: str) -> Statement[int]:
 
 def append(journal_id: str, entries: Sequence[NewEntry], *, expected_seq: int | None) -> Statement[int]:
     """Append entries, all or nothing. A repetition after a lost answer would only meet a conflict, so there is none."""
+    for entry in entries:
+        _ints(call=entry.call, occurrence=entry.occurrence, encoding=entry.encoding, code=entry.code)
     parameters = {
         "journal_id": journal_id,
-        "expected_seq": expected_seq,
+        **_seq(expected_seq=expected_seq),
         "calls": [entry.call for entry in entries],
         "kinds": [int(entry.kind) for entry in entries],
         "phases": [int(entry.phase) for entry in entries],
@@ -36,7 +39,7 @@ def read(journal_id: str, *, after_seq: int, limit: int) -> Statement[tuple[Entr
     """Entries of a journal, in order."""
     if limit < 1:
         raise ValueError(f"limit is {limit}, expected 1 or more entries")
-    parameters = {"journal_id": journal_id, "after_seq": after_seq, "limit": limit}
+    parameters = {"journal_id": journal_id, **_seq(after_seq=after_seq), **_ints(limit=limit)}
     return Statement("journal_read", parameters, read_entries, is_repeatable=True)
 
 
@@ -48,6 +51,14 @@ def head(journal_id: str) -> Statement[int]:
 def read_entries(rows: Sequence[Row]) -> tuple[Entry, ...]:
     """Entries from rows whose columns bear the names of the fields."""
     return tuple(_read_entry(row) for row in rows)
+
+
+def _ints(**numbers: int | None) -> dict[str, object]:
+    return whole_numbers(numbers, bits=BITS_OF_INT, refusal=InvalidEntryError)
+
+
+def _seq(**numbers: int | None) -> dict[str, object]:
+    return whole_numbers(numbers, bits=BITS_OF_BIGINT, refusal=InvalidEntryError)
 
 
 def _read_entry(row: Row) -> Entry:

@@ -49,6 +49,7 @@ class InvalidEntryError(JournalError):
 
 
 ERROR_BY_SQLSTATE: dict[str, type[JournalError]] = {
+    "22003": InvalidEntryError,
     "22021": InvalidEntryError,
     "WJ001": JournalConflictError,
     "WJ002": JournalNotFoundError,

@@ -23,7 +23,7 @@ from pgwf._job import (
     RescheduledJob,
     SubmittedJob,
 )
-from pgwf_sql.database import Row, Statement, read_nothing, read_value
+from pgwf_sql.database import BITS_OF_INT, Row, Statement, read_nothing, read_value, whole_numbers
 
 S = TypeVar("S", bound=Struct)
 
@@ -39,7 +39,7 @@ def submit_job(worker_id: str, job: NewJob) -> Statement[SubmittedJob]:
         "singleton_key": job.singleton_key,
         "available_at": job.available_at,
         "expires_at": job.expires_at,
-        "priority": job.priority,
+        **_ints(priority=job.priority),
     }
     return Statement("pgwf_submit_job", parameters, _one(SubmittedJob))
 
@@ -53,7 +53,7 @@ def submit_jobs(worker_id: str, jobs: Sequence[NewJob]) -> Statement[tuple[JobOu
         "singleton_keys": [job.singleton_key for job in jobs],
         "available_at": [job.available_at for job in jobs],
         "expires_at": [job.expires_at for job in jobs],
-        "priorities": [job.priority for job in jobs],
+        "priorities": [_ints(priority=job.priority)["priority"] for job in jobs],
     }
     return Statement("pgwf_submit_jobs", parameters, _many(JobOutcome))
 
@@ -64,8 +64,7 @@ def get_work(
     parameters = {
         "worker_id": worker_id,
         "worker_caps": _texts("worker_caps", worker_caps),
-        "lease_seconds": lease_seconds,
-        "limit_jobs": limit_jobs,
+        **_ints(lease_seconds=lease_seconds, limit_jobs=limit_jobs),
     }
     return Statement("pgwf_get_work", parameters, _many(Grant))
 
@@ -77,13 +76,13 @@ def lease_job(
         "job_id": job_id,
         "worker_id": worker_id,
         "worker_caps": None if worker_caps is None else _texts("worker_caps", worker_caps),
-        "lease_seconds": lease_seconds,
+        **_ints(lease_seconds=lease_seconds),
     }
     return Statement("pgwf_lease_job", parameters, _one(Grant))
 
 
 def extend_lease(job_id: str, lease_id: str, worker_id: str, *, additional_seconds: int) -> Statement[datetime]:
-    parameters = {**_held(job_id, lease_id, worker_id), "additional_seconds": additional_seconds}
+    parameters = {**_held(job_id, lease_id, worker_id), **_ints(additional_seconds=additional_seconds)}
     return Statement("pgwf_extend_lease", parameters, read_value, is_repeatable=True)
 
 
@@ -150,7 +149,7 @@ def wake_jobs(worker_id: str, job_ids: Sequence[str]) -> Statement[tuple[JobOutc
 
 
 def set_priority(job_id: str, worker_id: str, priority: int) -> Statement[None]:
-    parameters = {"job_id": job_id, "worker_id": worker_id, "priority": priority}
+    parameters = {"job_id": job_id, "worker_id": worker_id, **_ints(priority=priority)}
     return Statement("pgwf_set_priority", parameters, read_nothing, is_repeatable=True)
 
 
@@ -160,11 +159,11 @@ def cancel_job(job_id: str, worker_id: str, reason: str | None) -> Statement[Can
 
 
 def archive_cancelled_jobs(worker_id: str, limit: int) -> Statement[int]:
-    return Statement("pgwf_archive_cancelled_jobs", {"worker_id": worker_id, "limit": limit}, read_value)
+    return Statement("pgwf_archive_cancelled_jobs", {"worker_id": worker_id, **_ints(limit=limit)}, read_value)
 
 
 def sweep(worker_id: str, limit: int) -> Statement[int]:
-    return Statement("pgwf_sweep", {"worker_id": worker_id, "limit": limit}, read_value)
+    return Statement("pgwf_sweep", {"worker_id": worker_id, **_ints(limit=limit)}, read_value)
 
 
 def pause_need(need: str, worker_id: str) -> Statement[None]:
@@ -181,7 +180,7 @@ def limit_need(
     parameters = {
         "need": need,
         "worker_id": worker_id,
-        "max_active": max_active,
+        **_ints(max_active=max_active),
         "rate": rate,
         "burst": burst,
     }
@@ -191,7 +190,7 @@ def limit_need(
 def limit_key(
     key: str, worker_id: str, *, max_active: int | None, rate: float | None, burst: float | None
 ) -> Statement[None]:
-    parameters = {"key": key, "worker_id": worker_id, "max_active": max_active, "rate": rate, "burst": burst}
+    parameters = {"key": key, "worker_id": worker_id, **_ints(max_active=max_active), "rate": rate, "burst": burst}
     return Statement("pgwf_limit_key", parameters, read_nothing, is_repeatable=True)
 
 
@@ -208,8 +207,7 @@ def worker_heartbeat(
         "worker_id": worker_id,
         "capabilities": _texts("capabilities", capabilities),
         "build": build,
-        "slots": slots,
-        "slots_used": slots_used,
+        **_ints(slots=slots, slots_used=slots_used),
         "details": None if details is None else msgspec.json.encode(details).decode(),
     }
     return Statement("pgwf_worker_heartbeat", parameters, read_value, is_repeatable=True)
@@ -241,11 +239,11 @@ def add_partitions() -> Statement[int]:
 
 
 def retain(keep: timedelta, limit: int) -> Statement[int]:
-    return Statement("pgwf_retain", {"keep": keep, "limit": limit}, read_value)
+    return Statement("pgwf_retain", {"keep": keep, **_ints(limit=limit)}, read_value)
 
 
 def set_crash_concern_threshold(threshold: int) -> Statement[int]:
-    return Statement("pgwf_set_crash_concern_threshold", {"threshold": threshold}, read_value, is_repeatable=True)
+    return Statement("pgwf_set_crash_concern_threshold", _ints(threshold=threshold), read_value, is_repeatable=True)
 
 
 def span(name: str) -> Statement[timedelta]:
@@ -306,6 +304,10 @@ def _placing(place: Place) -> dict[str, object]:
         "singleton_key": place.singleton_key,
         "available_at": place.available_at,
     }
+
+
+def _ints(**numbers: int | None) -> dict[str, object]:
+    return whole_numbers(numbers, bits=BITS_OF_INT, refusal=InvalidArgumentError)
 
 
 def _texts(name: str, values: Sequence[str]) -> list[str]:

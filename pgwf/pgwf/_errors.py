@@ -95,6 +95,7 @@ class SchemaNewerError(LeasingError):
 
 
 ERROR_BY_SQLSTATE: dict[str, type[LeasingError]] = {
+    "22003": InvalidArgumentError,
     "22021": InvalidArgumentError,
     "23502": InvalidArgumentError,
     "23505": JobExistsError,

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Generic, Protocol, TypeVar
 
+from pgwf._errors import InvalidArgumentError
 from pgwf._job import HeldJob, JobOutcome
+from pgwf_sql.database import shown_number
 
+_LENGTH_SECONDS_MAX = 1e10  # As extend_leases has it.
 _EXTENSIONS_PER_LENGTH = 3
 _RETRY_SECONDS_MAX = 1.0
 _RETRIES_PER_LENGTH = 10
@@ -54,7 +57,13 @@ class Renewals(Generic[H]):
         self._kept: dict[str, _Renewal[H]] = {}
 
     def add(self, holder: H, *, length_seconds: float, now: float) -> None:
-        """Keep a lease alive from now on; it was taken, or extended for `length_seconds`, no later than now."""
+        """Keep a lease alive from now on; it was taken, or extended for `length_seconds`, no later than now.
+
+        InvalidArgumentError: no lease can be extended by that.
+        """
+        if not 0 < length_seconds <= _LENGTH_SECONDS_MAX:
+            found = shown_number(length_seconds)
+            raise InvalidArgumentError(f"lease_seconds is {found}, expected more than 0 and at most 1e10")
         due_at = now + length_seconds / _EXTENSIONS_PER_LENGTH
         with self._lock:
             self._kept[holder.lease_id] = _Renewal(holder, length_seconds, due_at, now + length_seconds)

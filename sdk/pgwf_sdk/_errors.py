@@ -317,7 +317,9 @@ class BranchCancelled(BaseException):
 
 
 ERROR_BY_SQLSTATE: dict[str, type[PgwfError]] = {
+    "22003": InvalidArgumentError,
     "22021": InvalidArgumentError,
+    "WF001": InvalidArgumentError,
     "WS001": RunConflictError,
     "WS002": RunNotFoundError,
     "WS003": RunFinishedError,
@@ -331,4 +333,5 @@ ERROR_BY_SQLSTATE: dict[str, type[PgwfError]] = {
     "WS020": AwakeableNotFoundError,
     "WS021": AwakeableClosedError,
 }
-"""The class of each error the functions of schema pgwf_sdk raise; their header lists the same codes."""
+"""The class of each error the functions of schema pgwf_sdk raise; their header lists the same codes. The others are of
+what PostgreSQL cannot hold, and of what schema pgwf refuses of limits."""

@@ -340,4 +340,4 @@ def test_each_function_of_the_schema_has_a_call_of_its_name_and_parameters(db: p
 def test_each_sqlstate_the_schema_lists_has_a_class_and_no_other() -> None:
     listed = {line.split()[1] for line in script().splitlines() if re.match(r"--   WF\d{3} ", line)}
 
-    assert set(ERROR_BY_SQLSTATE) == listed | {"22021", "23502", "23505"}
+    assert set(ERROR_BY_SQLSTATE) == listed | {"22003", "22021", "23502", "23505"}

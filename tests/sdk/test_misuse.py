@@ -21,6 +21,7 @@ from pgwf_sdk import (
     RetryPolicy,
     RunNotFoundError,
     Worker,
+    ops,
     step,
     workflow,
 )
@@ -294,6 +295,15 @@ CALLS: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
         lambda c: c.list(before=NOON),
         TypeError,
         r"client.list\(before=…\): found .*, a datetime; expected a whole number",
+    ),
+    (lambda c: c.list(before=10**30), ValueError, r"before is 1000.*, expected a number from -2\^63 to 2\^63 - 1"),
+    (lambda c: c.list(before=10**5000), ValueError, r"before is a number of thousands of digits, expected"),
+    (lambda c: ops.list_runs(c, before=2**63), ValueError, r"before is 9223372036854775808, expected a number from"),
+    (lambda c: ops.limit_need(c, "a", max_active=2**31, by="b"), InvalidArgumentError, r"max_active is 2147483648, "),
+    (
+        lambda c: ops.limit_key(c, "a", max_active=10**30, by="b"),
+        InvalidArgumentError,
+        r"max_active is 1000.*, expected",
     ),
     (lambda c: c.list(limit="9"), TypeError, r"client.list\(limit=…\): found '9', a str; expected a whole number"),
     (lambda c: c.list(attributes=3), TypeError, r"client.list\(attributes=…\): found 3, an int; .* by their names"),

@@ -49,14 +49,10 @@ _CODE_OF_ERROR = MappingProxyType(
 )
 
 
-_CODE_OF_SQLSTATE = MappingProxyType({"WF001": ExitCode.INVALID_INPUT})
-"""What schema pgwf refuses of what was typed."""
-
-
 def as_cli_error(error: Exception) -> CliError | None:
     """The message and exit code for an error that a user, another client or the database caused; None for others."""
     if _is_database_error(error):
-        return CliError(_database_message(error), _CODE_OF_SQLSTATE.get(_sqlstate(error), ExitCode.ERROR))
+        return CliError(_database_message(error))
     code = _known_code(error)
     return None if code is None else CliError(str(error), code)
 
@@ -93,8 +89,6 @@ def _database_message(error: Exception) -> str:
         return (
             f"database: {first_line}; the role lacks a right: see Roles in docs/sql-reference.md, or use another --dsn"
         )
-    if sqlstate in _CODE_OF_SQLSTATE:
-        return first_line
     if not sqlstate:
         return f"no connection to the database: {first_line}; check --dsn, PGWF_DSN or DATABASE_URL"
     return f"database: {first_line} (SQLSTATE {sqlstate})"

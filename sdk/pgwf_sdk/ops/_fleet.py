@@ -3,9 +3,10 @@
 All of it is stored in the database and holds for workers everywhere, also for those that start later.
 """
 
+from pgwf_sdk._errors import InvalidArgumentError
 from pgwf_sdk.ops._source import Source
 from pgwf_sdk.ops._writes import write
-from pgwf_sql.database import Statement, read_nothing, read_value
+from pgwf_sql.database import BITS_OF_INT, Statement, read_nothing, read_value, whole_numbers
 
 
 def drain_worker(source: Source, worker_id: str) -> bool:
@@ -44,7 +45,7 @@ def limit_need(
 
     Replaces the limits there were; None stands for no such limit. Runs that are with a worker are left alone.
     """
-    parameters = {"need": need, "worker_id": by, "max_active": max_active, "rate": rate, "burst": burst}
+    parameters = {"need": need, "worker_id": by, **_ints(max_active=max_active), "rate": rate, "burst": burst}
     write(source, Statement("pgwf_limit_need", parameters, read_nothing, is_repeatable=True))
 
 
@@ -62,5 +63,9 @@ def limit_key(
 
     Runs that are with a worker are left alone; runs that waited for the key and have room now are handed out.
     """
-    parameters = {"key": key, "worker_id": by, "max_active": max_active, "rate": rate, "burst": burst}
+    parameters = {"key": key, "worker_id": by, **_ints(max_active=max_active), "rate": rate, "burst": burst}
     write(source, Statement("pgwf_limit_key", parameters, read_nothing, is_repeatable=True))
+
+
+def _ints(**numbers: int | None) -> dict[str, object]:
+    return whole_numbers(numbers, bits=BITS_OF_INT, refusal=InvalidArgumentError)

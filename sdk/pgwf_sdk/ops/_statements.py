@@ -24,7 +24,7 @@ from pgwf_sdk.ops._rows import (
 from pgwf_sdk.ops._source import read_all, read_first
 from pgwf_sdk.ops._why import COUNT_MAX, Circumstances
 from pgwf_sdk.replay import Source
-from pgwf_sql.database import Row, Statement, read_value
+from pgwf_sql.database import BITS_OF_BIGINT, Row, Statement, read_value, whole_numbers
 
 PAGE_ROWS_MAX = 1000
 """Rows one answer has at most; ask again with the last one's position."""
@@ -68,7 +68,7 @@ def runs_statement(filter_: RunFilter, *, before: int | None, limit: int) -> Sta
     is_led = bool(filter_.attributes)
     are_all = not is_led and (not filter_.statuses or "completed" in filter_.statuses)
     parameters = {
-        "before": before,
+        **whole_numbers({"before": before}, bits=BITS_OF_BIGINT, refusal=ValueError),
         "limit": _limit(limit) + 1,
         "statuses": list(filter_.statuses) or None,
         "are_all": are_all,

@@ -17,6 +17,7 @@ from pgwf_sql.database._arrays import (
 )
 from pgwf_sql.database._direct import PreparedCall, is_direct, prepare_if_direct
 from pgwf_sql.database._listener import AsyncListener, Listener
+from pgwf_sql.database._numbers import BITS_OF_BIGINT, BITS_OF_INT, shown_number, whole_numbers
 from pgwf_sql.database._pool import CONNECTIONS_MAX, AsyncDatabase, Database
 from pgwf_sql.database._schema import SchemaOutdatedError
 from pgwf_sql.database._statement import Rewrite, Row, Statement, execute, execute_async, read_nothing, read_value
@@ -24,6 +25,8 @@ from pgwf_sql.database._timestamps import NEVER
 from pgwf_sql.database._translate import Translate, message_of
 
 __all__ = [
+    "BITS_OF_BIGINT",
+    "BITS_OF_INT",
     "CONNECTIONS_MAX",
     "NEVER",
     "AsyncDatabase",
@@ -50,7 +53,9 @@ __all__ = [
     "prepare_if_direct",
     "read_nothing",
     "read_value",
+    "shown_number",
     "smallints",
     "texts",
     "uuids",
+    "whole_numbers",
 ]
