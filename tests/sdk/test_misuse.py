@@ -20,6 +20,7 @@ from pgwf_sdk import (
     RetryAfter,
     RetryPolicy,
     RunNotFoundError,
+    Sealing,
     Worker,
     ops,
     step,
@@ -363,6 +364,27 @@ def test_a_call_with_what_it_does_not_take_is_refused_before_the_database_is_ask
         misuse(client)
     with pytest.raises(error, match=message):
         asyncio.run(asked())
+
+
+@pytest.mark.parametrize("found", [NOWHERE, 3, object()])
+def test_what_is_no_connection_is_refused_by_clients_that_seal_alike(found: Any) -> None:
+    pytest.importorskip("cryptography")
+    sealing = Sealing({"k1": KEY})
+    message = rf"connection=…: found an object of {type(found).__name__}; expected a psycopg.(Async)?Connection"
+
+    async def started() -> None:
+        async with AsyncClient(NOWHERE, sealing=sealing) as client:
+            await client.start(checkout("1"), connection=found)
+
+    with Client(NOWHERE, sealing=sealing) as client:
+        with pytest.raises(TypeError, match=message):
+            client.start(checkout("1"), connection=found)
+        with pytest.raises(TypeError, match=message):
+            client.signal_with_start(checkout("1"), "a", "b", connection=found)
+        with pytest.raises(TypeError, match=message):
+            client.complete_awakeable("a", 1, connection=found)
+    with pytest.raises(TypeError, match=message):
+        asyncio.run(started())
 
 
 WORKERS: list[tuple[dict[str, Any], type[Exception], str]] = [

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, Never, Self, TypeVar
@@ -326,7 +326,7 @@ class AsyncClient:
             return await self._database.run(statement, connection)
         # Equal inputs are not sealed to equal bytes: the ones that are there have to be opened to be compared.
         try:
-            async with nullcontext() if connection is None else connection.transaction():
+            async with self._database.savepoint(connection):
                 return await self._database.run(statement, connection)
         except RunConflictError:
             known = await self._database.run(_calls.known_start(statement, self.sealing), connection)

@@ -1,7 +1,7 @@
 """The synchronous client."""
 
 from collections.abc import Callable, Collection, Generator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, Never, Self, TypeVar
@@ -323,7 +323,7 @@ class Client:
             return self._database.run(statement, connection)
         # Equal inputs are not sealed to equal bytes: the ones that are there have to be opened to be compared.
         try:
-            with nullcontext() if connection is None else connection.transaction():
+            with self._database.savepoint(connection):
                 return self._database.run(statement, connection)
         except RunConflictError:
             known = self._database.run(_calls.known_start(statement, self.sealing), connection)

@@ -91,6 +91,19 @@ class Database:
         except psycopg.Error as error:
             raise_translated(error, self._translate)
 
+    @contextmanager
+    def savepoint(self, connection: Connection[Any] | None) -> Generator[None]:
+        """What the block does on `connection` is undone if it raises, and its transaction goes on; None: nothing is.
+
+        TypeError: `connection` is none.
+        """
+        if connection is None:
+            yield
+            return
+        _check_connection(connection, Connection)
+        with connection.transaction():
+            yield
+
     def connect(self) -> Connection:
         """A new connection outside the pool, in autocommit mode; the caller closes it."""
         return self._connect(self._dsn)
@@ -204,6 +217,16 @@ class AsyncDatabase:
             return await self._run_pooled(statement)
         except psycopg.Error as error:
             raise_translated(error, self._translate)
+
+    @asynccontextmanager
+    async def savepoint(self, connection: AsyncConnection[Any] | None) -> AsyncGenerator[None]:
+        """Like Database.savepoint."""
+        if connection is None:
+            yield
+            return
+        _check_connection(connection, AsyncConnection)
+        async with connection.transaction():
+            yield
 
     async def connect(self) -> AsyncConnection:
         """A new connection outside the pool, in autocommit mode; the caller closes it."""
