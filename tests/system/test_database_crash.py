@@ -122,6 +122,38 @@ def test_a_claim_that_a_crash_of_postgresql_takes_back_was_never_made(home: Path
                 assert not thread.is_alive()
 
 
+def test_an_idle_worker_is_told_of_work_after_postgresql_was_killed_and_started_again(home: Path) -> None:
+    """Its registration was in a table that a crash empties; its poll would find the run in an hour."""
+    programs = os.environ.get("PGWF_TEST_PG_BIN")
+    binaries = Path(programs) if programs else None
+
+    @workflow
+    def greeting(ctx: Context) -> str:
+        return "hello"
+
+    with EmbeddedServer(home, binaries=binaries) as server:
+        with psycopg.connect(server.dsn) as conn:
+            pgwf_sql.install(conn)
+        with Client(server.dsn) as client:
+            worker = Worker(client, workflows=[greeting], poll=timedelta(hours=1))
+            thread = threading.Thread(target=worker.run, daemon=True)
+            thread.start()
+            with psycopg.connect(server.dsn, autocommit=True) as db:
+                wait_until(lambda: db.execute("select from pgwf.sleeper").fetchone() is not None, "the worker sleeps")
+
+            _kill(home)
+            with (
+                EmbeddedServer(home, binaries=binaries) as again,
+                psycopg.connect(again.dsn, autocommit=True) as db,
+            ):
+                wait_until(lambda: db.execute("select from pgwf.sleeper").fetchone() is not None, "it sleeps again")
+
+                assert client.start(greeting(), run_id="c").result(SOON) == "hello"
+                worker.stop()
+                thread.join(60)
+                assert not thread.is_alive()
+
+
 def _kill(home: Path) -> None:
     os.kill(int((home / "data" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
 

@@ -8,7 +8,8 @@ also lie before the position (`_position.py`) at which a look began: the worker 
 
 The registration stands until there is no room: whoever commits work meanwhile sees it, so a run that is worked on costs
 no looks. It is made anew when the poll finds what nobody told of, because the turn was given to a worker that is dead;
-the last to register is the first to be told.
+the last to register is the first to be told. So it is when the connection that listens was lost: a server that crashed
+has forgotten who sleeps.
 """
 
 import asyncio
@@ -122,9 +123,7 @@ class Sleeper:
                 self._room.changed = self._flusher.filled = bell.stir
                 while True:
                     await self._until_idle(bell)
-                    needs, _ = self._room.free()
-                    xid = await self._database.run(_register(self._worker_id, needs))
-                    await self._while_idle(bell, xid, needs)
+                    await self._while_idle(bell, listener)
                     await self._database.run(_unregister(self._worker_id))
         finally:
             with contextlib.suppress(Exception):
@@ -149,13 +148,19 @@ class Sleeper:
                 for one in waiting:
                     one.cancel()
 
-    async def _while_idle(self, bell: _Bell, xid: str, needs: Sequence[str]) -> None:
-        """Look, and again whenever the bell rings, until there is no room for what this worker is registered for."""
+    async def _while_idle(self, bell: _Bell, listener: AsyncListener) -> None:
+        """Register and look, and again whenever the bell rings, until there is no room for what this worker is
+        registered for, or it may not be registered any more."""
+        needs, _ = self._room.free()
+        connections_count = listener.connections_count
+        xid = await self._database.run(_register(self._worker_id, needs))
         pause = _PAUSE_SECONDS_MIN
         is_past = is_certain = False
         is_rung = True
         # A bell that ends this goes on ringing: whoever it was meant for is told.
         while self._flusher.idle.is_set() and self._room.free()[0] == needs:
+            if listener.connections_count != connections_count:
+                return
             bell.clear()
             is_past = is_past or await self._database.run(_is_past(xid))
             found_count = await self._flusher.claim()

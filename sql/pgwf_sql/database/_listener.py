@@ -20,7 +20,8 @@ from pgwf_sql.database._pool import AsyncDatabase, Database
 from pgwf_sql.database._schema import SchemaOutdatedError
 
 _IDLE_SECONDS_MAX = 30.0  # Nobody has waited for that long: the connection goes back to the server.
-_RECONNECT_SECONDS = 5.0  # After an attempt that failed; a connection that is lost is replaced at once.
+_RECONNECT_SECONDS_MIN = 0.1  # After an attempt that failed; a connection that is lost is replaced at once.
+_RECONNECT_SECONDS_MAX = 5.0
 _READY_SECONDS_MAX = 5.0  # How long a waiter holds back its first look for the LISTEN to be in force.
 
 
@@ -34,6 +35,7 @@ class _Register:
         self._rings: dict[str, set[Ring]] = {}
         self._heard: set[str] = set()
         self.is_unserved = False  # The last attempt to listen failed: nobody should wait for it.
+        self.pause_seconds = 0.0  # Before the next attempt.
 
     def add(self, ring: Ring, channels: Sequence[str]) -> None:
         for channel in channels:
@@ -60,6 +62,7 @@ class _Register:
 
     def done(self, changes: Sequence[tuple[str, bool]]) -> None:
         self.is_unserved = False
+        self.pause_seconds = 0.0
         for channel, is_wanted in changes:
             if is_wanted:
                 self._heard.add(channel)
@@ -72,12 +75,12 @@ class _Register:
         for ring in self._rings.get(channel, ()):
             ring()
 
-    def deafen(self) -> bool:
-        """The connection is gone; whether it had listened."""
-        had_listened = bool(self._heard)
+    def deafen(self) -> None:
+        """The connection is gone. One that had listened is replaced at once."""
+        if not self._heard:
+            self.pause_seconds = min(max(self.pause_seconds * 2, _RECONNECT_SECONDS_MIN), _RECONNECT_SECONDS_MAX)
         self._heard.clear()
         self.is_unserved = True
-        return had_listened
 
 
 def _change(channel: str, is_wanted: bool) -> sql.Composed:
@@ -102,6 +105,8 @@ class Listener:
         self._thread: Thread | None = None
         self._waker: socket.socket | None = None
         self._is_closed = False
+        self.connections_count = 0
+        """How often a connection was made. The server may have crashed before each, and forgotten who sleeps."""
         forget_when_forked(self)
 
     def forget(self) -> None:
@@ -156,10 +161,9 @@ class Listener:
                 self._serve()
             except (psycopg.Error, SchemaOutdatedError):
                 with self._changed:
-                    had_listened = self._register.deafen()
+                    self._register.deafen()
                     self._changed.notify_all()
-                    if not had_listened:
-                        self._changed.wait_for(lambda: self._is_closed, timeout=_RECONNECT_SECONDS)
+                    self._changed.wait_for(lambda: self._is_closed, timeout=self._register.pause_seconds)
 
     def _somebody_waits(self) -> bool:
         with self._changed:
@@ -173,6 +177,7 @@ class Listener:
             self._database.connect_to_listen() as connection,
             selectors.DefaultSelector() as selector,
         ):
+            self.connections_count += 1
             connection.add_notify_handler(lambda notification: self._ring(notification.channel))
             selector.register(connection.fileno(), selectors.EVENT_READ)
             selector.register(woken, selectors.EVENT_READ)
@@ -227,6 +232,8 @@ class AsyncListener:
         self._woken = asyncio.Event()
         self._changed = asyncio.Condition()
         self._is_closed = False
+        self.connections_count = 0
+        """As Listener has it."""
 
     @asynccontextmanager
     async def hear(self, channels: Sequence[str]) -> AsyncGenerator[asyncio.Event]:
@@ -272,14 +279,14 @@ class AsyncListener:
             try:
                 await self._serve()
             except (psycopg.Error, SchemaOutdatedError):
-                had_listened = self._register.deafen()
+                self._register.deafen()
                 await self._announce()
-                if not had_listened:
-                    await self._pause_unless_closed()
+                await self._pause_unless_closed(self._register.pause_seconds)
 
     async def _serve(self) -> None:
         """Serve the waiters on one connection until nobody has waited for the idle time."""
         async with await self._database.connect_to_listen() as connection:
+            self.connections_count += 1
             connection.add_notify_handler(lambda notification: self._register.ring(notification.channel))
             is_stirred = True
             while await self._apply(connection, is_stirred=is_stirred):
@@ -319,9 +326,9 @@ class AsyncListener:
         async with self._changed:
             self._changed.notify_all()
 
-    async def _pause_unless_closed(self) -> None:
+    async def _pause_unless_closed(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
-        end = loop.time() + _RECONNECT_SECONDS
+        end = loop.time() + seconds
         while not self._is_closed and loop.time() < end:
             self._woken.clear()
             with suppress(TimeoutError):

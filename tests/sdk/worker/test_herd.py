@@ -198,3 +198,23 @@ def test_a_worker_whose_listening_connection_is_lost_finds_work_all_the_same(
     assert lost[0] >= 1
 
     assert client.start(quiet()).result(timeout=SOON) == 2
+
+
+def test_a_worker_whom_the_server_has_forgotten_registers_again_when_it_listens_again(
+    client: Client, start_worker: StartWorker, db: Connection[Any]
+) -> None:
+    """A crash of PostgreSQL empties the table of sleepers and ends all connections; so does this."""
+    start_worker(sync_steps, poll=LONG_POLL)
+    wait_until(lambda: asleep(db) == 1, "the worker sleeps")
+
+    with db.transaction():
+        db.execute("delete from pgwf.sleeper")
+        db.execute(
+            """
+            select pg_terminate_backend(pid) from pg_stat_activity
+            where datname = current_database() and application_name like 'pgwf worker%' and query ilike 'listen %'
+            """
+        )
+
+    wait_until(lambda: asleep(db) == 1, "the worker is registered again")
+    client.start(sync_steps(1)).result(timeout=SOON)

@@ -101,7 +101,8 @@ def test_a_cancel_request_in_a_transaction_that_ends_later_is_heard_when_it_does
 def test_a_cancel_request_is_heard_when_the_connection_that_hears_was_just_lost(
     client: Client, start_worker: StartWorker, stage: Stage, db: Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgwf_sql.database._listener._RECONNECT_SECONDS", 600.0)
+    for bound in ("MIN", "MAX"):
+        monkeypatch.setattr(f"pgwf_sql.database._listener._RECONNECT_SECONDS_{bound}", 600.0)
     start_worker(stage.staying, **FAR)
     run = client.start(stage.staying())
     assert stage.inside.wait(60)
