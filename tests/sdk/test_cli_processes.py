@@ -6,12 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from pgwf_sdk import ops
+from pgwf_sdk.cli._health import Address
+from pgwf_sdk.cli._worker import _command_of_one, run
 from tests.sdk.sql.hand import start
 from tests.support import wait_until
 
@@ -64,6 +67,22 @@ def test_a_worker_is_run_by_module_and_drained_by_a_signal(dsn: str, db: Conn) -
     assert process.returncode == 0
     assert "worker w-7 runs doubling" in err
     assert ops.get_ending(db, "order-1").payload == '"4"'
+
+
+def test_each_of_several_worker_processes_is_given_all_options_that_were_typed() -> None:
+    typed = (
+        "shop orders.py:checkout --capability gpu --capability mail --concurrency 3 --limit gpu=1 --limit mail=2"
+        " --step-threads 4 --grace 90s --build b7 --name w --processes 2 --detect --uvloop --log-level debug"
+    )
+    context = run.make_context("run", typed.split())
+
+    command = _command_of_one(context, 2, 17, Address.parse("unix:/run/w"))
+
+    given = run.make_context("run", command[command.index("run") + 1 :]).params
+    own = {"processes": None, "parent": 17, "name": "w-2", "health": "unix:/run/w"}
+    assert given == {**context.params, **own}
+    assert given["grace"] == timedelta(seconds=90)
+    assert {name for name, value in given.items() if not value} == {"processes"}, "an option that is not tried here"
 
 
 PRINT_WHAT_HELP_LOADS = """

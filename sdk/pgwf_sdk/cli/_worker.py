@@ -107,8 +107,13 @@ def _command_of_one(context: click.Context, number: int, watched: int, health: A
         if not isinstance(parameter, click.Option) or value is None or value is False:
             continue
         for text in value if parameter.multiple else (value,):
-            arguments += [parameter.opts[0]] if parameter.is_flag else [parameter.opts[0], str(text)]
+            arguments += [parameter.opts[0]] if parameter.is_flag else [parameter.opts[0], _typed(text)]
     return python_command(*arguments, "--", *context.params["references"])
+
+
+def _typed(value: object) -> str:
+    """What is typed for the value of an option."""
+    return f"{value.total_seconds():f}s" if isinstance(value, timedelta) else str(value)
 
 
 @worker.command("health")
