@@ -39,6 +39,12 @@ class Racer:
         self.session.wait_blocked()
         return future
 
+    def sweep(self) -> int:
+        """Sweep, and return how many jobs that moved. Nobody else may be sweeping: 0 means that it passed by."""
+        assert self.session.run("select pg_try_advisory_xact_lock(pgwf._sweep_lock())") == [(True,)], "nobody sweeps"
+        ((moved,),) = self.call("sweep", worker_id="s")
+        return int(moved)
+
     def lock_job(self, job_id: str) -> None:
         self.session.run("select from pgwf.job where job_id = %s for update", [job_id])
 

@@ -165,6 +165,16 @@ def test_a_waiting_job_becomes_ready_by_the_clock_alone(pgwf: Leasing, clock: Cl
     assert job_ids(pgwf.get_work()) == ["a"]
 
 
+def test_a_sweep_that_may_not_do_everything_promotes_what_was_due_first(pgwf: Leasing, clock: Clock) -> None:
+    for seconds in (3, 1, 2):
+        pgwf.submit(f"due-{seconds}", available_at=clock.now() + timedelta(seconds=seconds))
+    clock.advance(seconds=3)
+
+    assert pgwf.value("sweep", worker_id="sweeper", limit=1) == 1
+
+    assert job_ids(pgwf.get_work()) == ["due-1"]
+
+
 def test_get_work_offers_a_job_again_once_its_lease_has_ended(pgwf: Leasing, clock: Clock) -> None:
     pgwf.submit("a")
     first = pgwf.take(seconds=60)

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from tests.pgwf.leasing import Leasing
-from tests.pgwf.machines import play
+from tests.pgwf.machines import pick, play
 from tests.pgwf.modelled import Bucket
 from tests.pgwf.test_position import CAPS, Worker
 from tests.support import Clock
@@ -79,14 +79,17 @@ class ClaimsMachine(RuleBasedStateMachine):
     def connect(self) -> psycopg.Connection[Any]:
         return self.closing.enter_context(psycopg.connect(self.dsn, autocommit=True))
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(jobs=st.lists(st.tuples(needs, priorities), min_size=3, max_size=8))
+    def start(self, jobs: list[tuple[str, int]]) -> None:
         self.conn.execute(self.reset)
         self.clock = Clock(self.conn)
         self.pgwf.call("set_crash_concern_threshold", threshold=THRESHOLD)
         self.workers = [Worker(self.connect()) for _ in range(3)]
         for worker in self.workers[:2]:
             worker.begin_at(0)
+        for need, priority in jobs:
+            self.submit(need, priority, delay=None)
+        self.claim(0, limit=3, whole=False)
 
     def teardown(self) -> None:
         self.closing.close()
@@ -115,9 +118,11 @@ class ClaimsMachine(RuleBasedStateMachine):
     def place(self, job: Job) -> None:
         job.ready_at = None if job.shelved or job.available_at > self.now else self.now
 
-    def some(self, number: int, *, leased: bool) -> str | None:
-        names = [name for name, job in self.jobs.items() if (job.leased_until is not None) == leased]
-        return names[number % len(names)] if names else None
+    def some(self, *, leased: bool) -> list[str]:
+        return [name for name, job in self.jobs.items() if (job.leased_until is not None) == leased]
+
+    def shelved(self) -> list[str]:
+        return [name for name in self.some(leased=False) if self.jobs[name].shelved]
 
     # Calls
 
@@ -158,12 +163,10 @@ class ClaimsMachine(RuleBasedStateMachine):
         """A worker that was busy for long comes back with what it had."""
         self.workers[which].begin_at(0)
 
+    @precondition(lambda self: self.some(leased=True))
     @rule(number=choice, outcome=st.sampled_from(["complete", "release", "later", "move"]), need=needs)
     def give_back(self, number: int, outcome: str, need: str) -> None:
-        name = self.some(number, leased=True)
-        if name is None:
-            return
-        job = self.jobs[name]
+        job = self.jobs[name := pick(number, self.some(leased=True))]
         (row,) = self.pgwf.rows(
             "select l.lease_id::text from pgwf.lease as l join pgwf.job as j on j.n = l.n where j.job_id = %s", name
         )
@@ -183,37 +186,34 @@ class ClaimsMachine(RuleBasedStateMachine):
                 job.available_at = self.now + timedelta(seconds=delay)
         self.place(job)
 
+    @precondition(lambda self: self.some(leased=False))
     @rule(number=choice)
     def cancel(self, number: int) -> None:
-        name = self.some(number, leased=False)
-        if name is not None:
-            self.pgwf.cancel(name)
-            del self.jobs[name]
+        self.pgwf.cancel(name := pick(number, self.some(leased=False), self.shelved()))
+        del self.jobs[name]
 
+    @precondition(lambda self: self.some(leased=False))
     @rule(number=choice, priority=priorities)
     def set_priority(self, number: int, priority: int) -> None:
-        name = self.some(number, leased=False)
-        if name is not None:
-            self.pgwf.call("set_priority", job_id=name, worker_id="w", priority=priority)
-            (row,) = self.pgwf.rows(
-                "select (select r.ready_at from pgwf.ready as r where r.n = m.n) from pgwf.name as m where job_id = %s",
-                name,
-            )
-            job = self.jobs[name]
-            is_same, job.priority = job.priority == priority, priority
-            if not is_same and not job.shelved:
-                self.place(job)
-            assert row["ready_at"] == job.ready_at
+        job = self.jobs[name := pick(number, self.some(leased=False), self.shelved())]
+        self.pgwf.call("set_priority", job_id=name, worker_id="w", priority=priority)
+        (row,) = self.pgwf.rows(
+            "select (select r.ready_at from pgwf.ready as r where r.n = m.n) from pgwf.name as m where job_id = %s",
+            name,
+        )
+        is_same, job.priority = job.priority == priority, priority
+        if not is_same and not job.shelved:
+            self.place(job)
+        assert row["ready_at"] == job.ready_at
 
+    @precondition(lambda self: self.some(leased=False))
     @rule(number=choice)
     def clear(self, number: int) -> None:
-        name = self.some(number, leased=False)
-        if name is not None:
-            self.pgwf.call("clear_crash_concern", job_id=name, worker_id="w")
-            job = self.jobs[name]
-            shelved, job.streak = job.shelved, 0
-            if shelved:
-                self.place(job)
+        job = self.jobs[name := pick(number, self.some(leased=False), self.shelved())]
+        self.pgwf.call("clear_crash_concern", job_id=name, worker_id="w")
+        shelved, job.streak = job.shelved, 0
+        if shelved:
+            self.place(job)
 
     @rule(need=needs, max_active=st.sampled_from([None, 0, 1, 3]), rate=st.sampled_from([None, 1.0, 2.0]))
     def limit(self, need: str, max_active: int | None, rate: float | None) -> None:
@@ -235,8 +235,15 @@ class ClaimsMachine(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.clock.advance(seconds=seconds)
 
-    @rule()
-    def sweep(self) -> None:
+    @rule(which=st.integers(0, 2), times=st.integers(1, 2))
+    def a_fleet_dies_and_another_takes_over(self, which: int, times: int) -> None:
+        for _ in range(times):
+            self.sweep(later=61)
+            self.claim(which, len(self.jobs) or 1, whole=False)
+
+    @rule(later=st.sampled_from([0, 5, 61]))
+    def sweep(self, later: float = 0) -> None:
+        self.clock.advance(seconds=later)
         self.pgwf.sweep()
         for job in self.jobs.values():
             if job.leased_until is not None and job.leased_until <= self.now:

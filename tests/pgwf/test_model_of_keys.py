@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.pgwf.leasing import Leasing
-from tests.pgwf.machines import EXAMPLES, play
+from tests.pgwf.leasing import Leasing, refused
+from tests.pgwf.machines import pick, play
 from tests.pgwf.modelled import Bucket
 from tests.support import Clock
 
@@ -90,9 +90,8 @@ class KeysMachine(RuleBasedStateMachine):
     def waiting(self, *needs: str) -> list[str]:
         return [name for name, job in self.jobs.items() if job.lease_id is None and job.need in needs]
 
-    def some(self, number: int, *, leased: bool) -> str | None:
-        names = [name for name, job in self.jobs.items() if (job.lease_id is not None) == leased]
-        return names[number % len(names)] if names else None
+    def leased(self) -> list[str]:
+        return [name for name, job in self.jobs.items() if job.lease_id is not None]
 
     # Calls
 
@@ -129,12 +128,10 @@ class KeysMachine(RuleBasedStateMachine):
         for key, count in taken.items():
             self.limits[str(key)].bucket.spend(count, self.now)
 
+    @precondition(lambda self: self.leased())
     @rule(number=choice, outcome=st.sampled_from(["complete", "release", "other key"]))
     def give_back(self, number: int, outcome: str) -> None:
-        name = self.some(number, leased=True)
-        if name is None:
-            return
-        job = self.jobs[name]
+        job = self.jobs[name := pick(number, self.leased())]
         held = {"job_id": name, "lease_id": job.lease_id, "worker_id": "worker"}
         job.lease_id = None
         match outcome:
@@ -147,19 +144,23 @@ class KeysMachine(RuleBasedStateMachine):
                 job.key = "K" if job.key == "L" else "L"
                 self.pgwf.call("reschedule_job", **held, next_need=job.need, singleton_key=job.key)
 
+    @precondition(lambda self: self.waiting(*NEEDS))
     @rule(number=choice)
     def cancel(self, number: int) -> None:
-        name = self.some(number, leased=False)
-        if name is not None:
-            self.pgwf.cancel(name)
-            del self.jobs[name]
+        self.pgwf.cancel(name := pick(number, self.waiting(*NEEDS)))
+        del self.jobs[name]
 
+    @precondition(lambda self: self.waiting(*NEEDS))
     @rule(number=choice)
     def a_person_takes_a_place_and_no_token(self, number: int) -> None:
-        name = self.some(number, leased=False)
-        if name is not None and (self.jobs[name].key is None or self.places(str(self.jobs[name].key)) > 0):
-            (row,) = self.pgwf.call("lease_job", job_id=name, worker_id="ann", lease_seconds=FOR_LONG)
-            self.jobs[name].lease_id = row["lease_id"]
+        job = self.jobs[name := pick(number, self.waiting(*NEEDS))]
+        arguments: dict[str, Any] = {"job_id": name, "worker_id": "ann", "lease_seconds": FOR_LONG}
+        if job.key is not None and self.places(job.key) <= 0:
+            with refused("WF006"):
+                self.pgwf.call("lease_job", **arguments)
+        else:
+            (row,) = self.pgwf.call("lease_job", **arguments)
+            job.lease_id = row["lease_id"]
 
     @rule(key=st.sampled_from(KEYS), max_active=max_actives, rate=rates, burst=bursts)
     def limit(self, key: str, max_active: int | None, rate: float | None, burst: int) -> None:
@@ -193,4 +194,4 @@ class KeysMachine(RuleBasedStateMachine):
 
 
 def test_any_sequence_of_claims_and_limits_hands_out_what_the_model_says(database: str, reset: str) -> None:
-    play(KeysMachine, dsn=database, reset=reset, examples=2 * EXAMPLES)
+    play(KeysMachine, dsn=database, reset=reset)

@@ -84,7 +84,7 @@ def test_a_registrant_waits_for_the_archiving_of_a_cancelled_job(
     pgwf.call("cancel_job", **end)
     first, second = racers
     first.begin()
-    assert first.call("sweep", worker_id="s") == [(1,)]
+    assert first.sweep() == 1
 
     registering = second.start_blocked(registrant, **register)
     first.commit()
@@ -103,7 +103,7 @@ def test_a_sweep_passes_over_a_job_somebody_is_about_to_wait_for(
     first.begin()
     first.call(registrant, **register)
 
-    assert second.call("sweep", worker_id="s") == [(0,)]
+    assert second.sweep() == 0
     first.commit()
 
     assert pgwf.status("kid") == "READY"
@@ -257,7 +257,7 @@ def test_ending_a_cancelled_waiter_never_waits_for_a_completion(
         first.begin()
         first.call("complete_job", **held(leases["X"]))
 
-        second.call("sweep", worker_id="s")
+        second.sweep()
         first.commit()
     else:
         first.begin()
@@ -328,7 +328,7 @@ def test_a_registrant_waits_for_the_archiving_of_an_expired_job(
     clock.advance(days=2)
     first, second = racers
     first.begin()
-    assert first.call("sweep", worker_id="s") == [(1,)]
+    assert first.sweep() == 1
 
     registering = second.start_blocked(registrant, **register)
     first.commit()
@@ -347,7 +347,7 @@ def test_a_sweep_passes_over_an_expired_job_somebody_is_about_to_wait_for(
     first.begin()
     first.call(registrant, **register)
 
-    assert second.call("sweep", worker_id="s") == [(0,)]
+    assert second.sweep() == 0
     first.commit()
 
     assert pgwf.status("kid") == "PENDING_JOBS"
@@ -355,18 +355,22 @@ def test_a_sweep_passes_over_an_expired_job_somebody_is_about_to_wait_for(
     assert (pgwf.status("dep"), pgwf.status("kid")) == ("expired", "READY")
 
 
-def test_a_busy_waiter_of_an_expired_job_is_released_by_the_next_sweep(
-    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
+@pytest.mark.parametrize("end", ["expired", "cancelled"])
+def test_a_job_whose_waiter_is_busy_is_left_to_the_next_sweep(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], end: str
 ) -> None:
     pgwf.submit("child", "child", expires_at=clock.now() + timedelta(seconds=1))
     pgwf.submit("waiter", wait_for=["child"])
-    clock.advance(seconds=1)
     first, second = racers
     first.begin()
     first.lock_job("waiter")
+    if end == "expired":
+        clock.advance(seconds=1)
+    else:
+        second.call("cancel_job", job_id="child", worker_id="op")
 
-    assert second.call("sweep", worker_id="s") == [(0,)]
+    assert second.sweep() == 0
     first.commit()
     assert pgwf.sweep() == 1
 
-    assert (pgwf.status("child"), pgwf.status("waiter")) == ("expired", "READY")
+    assert (pgwf.status("child"), pgwf.status("waiter")) == (end, "READY")

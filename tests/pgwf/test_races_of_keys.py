@@ -20,6 +20,7 @@ def submit_keyed(pgwf: Leasing, *names: str, need: str = "python", key: str = "K
 
 
 def claim(*needs: str, limit: int = 5) -> dict[str, Any]:
+    """A claim; one that comes back short sweeps, and keeps other sweeps out until its end."""
     return {"worker_id": "w", "worker_caps": list(needs or ("python",)), "limit_jobs": limit}
 
 
@@ -88,12 +89,13 @@ def test_expiry_of_a_holder_passes_over_a_key_on_which_a_claim_is_parking(
     submit_keyed(pgwf, "holder")
     pgwf.take(seconds=60)
     submit_keyed(pgwf, "next")
+    pgwf.submit("free")
     first, second = racers
     first.begin()
-    assert first.call("get_work", **claim()) == []
+    assert [row[0] for row in first.call("get_work", **claim(limit=1), lease_seconds=600)] == ["free"]
     clock.advance(seconds=60)
 
-    assert second.call("sweep", worker_id="s") == [(0,)]
+    assert second.sweep() == 0
     first.commit()
     assert pgwf.sweep() == 1
 
@@ -232,12 +234,13 @@ def test_an_expired_candidate_with_a_busy_key_is_archived_later(
     pgwf.submit("short", singleton_key="K", expires_at=clock.now() + timedelta(seconds=1))
     pgwf.submit("waiter", "other", wait_for=["short"])
     submit_keyed(pgwf, "next", need="b")
+    pgwf.sweep()
     clock.advance(seconds=1)
     first, second = racers
     first.begin()
-    assert [row[0] for row in first.call("get_work", **claim("b"))] == ["next"]
+    assert [row[0] for row in first.call("get_work", **claim("b", limit=1))] == ["next"]
 
-    assert second.call("sweep", worker_id="s") == [(0,)]
+    assert second.sweep() == 0
     first.commit()
     pgwf.sweep()
 

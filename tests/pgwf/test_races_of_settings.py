@@ -180,7 +180,7 @@ def test_a_threshold_waits_for_a_lapse_in_flight_and_decides_after_it(
         clock.advance(seconds=1)
     first, second = racers
     first.begin()
-    assert first.call("sweep", worker_id="s") == [(1,)]
+    assert first.sweep() == 1
 
     raising = second.start_blocked("set_crash_concern_threshold", threshold=9)
     first.commit()
@@ -199,7 +199,7 @@ def test_a_lapse_is_left_for_later_while_the_threshold_changes(
     first.begin()
     first.call("set_crash_concern_threshold", threshold=1)
 
-    assert second.call("sweep", worker_id="s") == [(0,)]
+    assert second.sweep() == 0
     first.commit()
 
     assert pgwf.sweep() == 1
