@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -110,6 +111,16 @@ async def wait_for_ever() -> None:
 @workflow
 def stuck(ctx: Context) -> None:
     ctx.step(wait_for_ever)
+
+
+@step
+def block_a_thread() -> None:
+    threading.Event().wait()
+
+
+@workflow
+def blocked(ctx: Context) -> None:
+    ctx.step(block_a_thread)
 
 
 WORKFLOWS: list[Workflow[..., Any]] = [doubling, failing, ordering, delivering, refunding, rating]

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from pgwf_sdk import Client, Context, ops, step, workflow
-from tests.sdk.cli_shop import stuck
+from tests.sdk.cli_shop import blocked, stuck
 from tests.sdk.sql.hand import Hand, start
 from tests.sdk.test_cli_commands import Pgwf, pgwf
 from tests.sdk.worker.conftest import StartWorker, client, start_worker
@@ -264,3 +264,29 @@ def test_a_signal_sent_twice_stops_a_worker_at_once(
     worker.communicate(timeout=60)
     assert worker.returncode == 0
     assert ops.get_run(db, run_id).status == "ready"
+
+
+@pytest.mark.parametrize("again", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("how", ["told", "drained", "told with its parent"])
+def test_a_signal_ends_a_worker_at_once_that_only_waits_for_a_plain_step_it_gave_up(
+    client: Client, db: Conn, start_pgwf: Callable[..., subprocess.Popen[str]], how: str, again: signal.Signals
+) -> None:
+    """The thread of a plain step cannot be ended, and keeps the process until the step returns."""
+    options = ["--processes", "1"] if how == "told with its parent" else []
+    worker = start_pgwf("worker", "run", "tests.sdk.cli_shop:blocked", "--name", "w", "--grace", "1s", *options)
+    run_id = client.start(blocked()).run_id
+    wait_until(lambda: ops.get_run(db, run_id).worker_id, "the worker is in the step", seconds=60)
+    if how == "drained":
+        wait_until(lambda: ops.drain_worker(db, "w"), "the worker is known")
+    else:
+        worker.send_signal(signal.SIGTERM)
+    assert worker.stderr is not None
+    assert any(": stopped" in line for line in worker.stderr)
+    assert ops.get_run(db, run_id).status == "ready"
+    assert worker.poll() is None
+
+    worker.send_signal(again)
+
+    _, said = worker.communicate(timeout=60)
+    assert worker.returncode == 0
+    assert "told to stop again: ends at once" in said

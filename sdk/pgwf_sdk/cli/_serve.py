@@ -3,14 +3,17 @@
 import importlib
 import logging
 import os
+import signal
 import sys
 import tempfile
+import threading
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from pgwf_sdk._wording import count_words
@@ -70,7 +73,7 @@ def serve(workflows: "Sequence[Workflow[..., Any]]", options: WorkerOptions) -> 
                 f"handed one; add --capability {workflow.need} if it should be"
             )
     loop_factory = _uvloop() if options.uses_uvloop else None
-    with _served(options.health, lambda: _vitals(worker)):
+    with _ended_by_signals(), _served(options.health, lambda: _vitals(worker)):
         talk(f"worker {worker.worker_id} runs {', '.join(sorted(w.name for w in workflows))}; Ctrl-C stops it")
         worker.run(loop_factory=loop_factory)
 
@@ -84,7 +87,7 @@ def supervise(
 
     `command` makes the command line of the k-th (from 1), from the pipe it has to watch and where to serve its health.
     """
-    with ExitStack() as stack:
+    with _ended_by_signals(), ExitStack() as stack:
         addresses: dict[int, Address] = {}
         if health is not None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pgwf-health-")))
@@ -98,6 +101,28 @@ def supervise(
         stack.enter_context(_served(health, lambda: _vitals_of_all(supervisor, addresses)))
         talk(f"{count_words(processes_count, 'worker process')}; Ctrl-C stops them")
         return supervisor.run()
+
+
+@contextmanager
+def _ended_by_signals() -> Generator[None]:
+    """SIGTERM and SIGINT end this process at once, with 0, wherever its workers or their parent do not take them.
+
+    Beyond the block too: by then workers have handed everything back, and a plain step that outlasted its grace period
+    is all that the process still waits for. An error leaves the signals as they were.
+    """
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        os.write(sys.stderr.fileno(), b"told to stop again: ends at once\n")
+        os._exit(ExitCode.OK)
+
+    caught = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.signal(number, end) for number in caught}
+    try:
+        yield
+    except BaseException:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        raise
 
 
 def configure_logging(level: str) -> None:

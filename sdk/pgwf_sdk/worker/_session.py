@@ -68,6 +68,7 @@ class Session:
         self.journal_limits = settings.journal_limits
         self._drained, self._stopping = asyncio.Event(), asyncio.Event()
         self._stops_count = 0
+        self._is_closing = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="pgwf-workflow")
         self._step_pool = ThreadPoolExecutor(settings.step_threads, thread_name_prefix="pgwf-step")
@@ -149,6 +150,7 @@ class Session:
                     task.result()
             await self._drain()
         finally:
+            self._is_closing = True
             for driver in list(self._drivers.values()):
                 driver.lose("the worker ends; the lease will run out")
             sleeping.cancel()
@@ -180,15 +182,29 @@ class Session:
 
     @contextlib.contextmanager
     def signals(self) -> Generator[None]:
-        """SIGTERM and SIGINT drain, where this thread may say so."""
+        """SIGTERM and SIGINT drain, where this thread may say so; afterwards they do what they did before."""
         caught = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+        before = {number: signal.getsignal(number) for number in caught}
+        late: list[signal.Signals] = []
+
+        def told(number: signal.Signals) -> None:
+            if self._is_closing:
+                late.append(number)
+            self.stop()
+
         for number in caught:
-            self._loop.add_signal_handler(number, self.stop)
+            self._loop.add_signal_handler(number, told, number)
         try:
             yield
         finally:
-            for number in caught:
+            # The loop puts the system's own handling in the place of ours, which would kill the process in between.
+            signal.pthread_sigmask(signal.SIG_BLOCK, caught)
+            for number, handler in before.items():
                 self._loop.remove_signal_handler(number)
+                signal.signal(number, handler)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, caught)
+            for number in late:  # There was nothing left to drain: it is for whoever goes on.
+                signal.raise_signal(number)
 
     async def _drain(self) -> None:
         count = len(self._drivers) + len(self._reading)
