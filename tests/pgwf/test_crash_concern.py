@@ -138,9 +138,9 @@ def test_raising_the_threshold_makes_shelved_jobs_ready(pgwf: Leasing, clock: Cl
 
 
 def test_lowering_the_threshold_shelves_ready_jobs_and_spares_leased_ones(pgwf: Leasing, clock: Clock) -> None:
-    for job_id in ("ready", "leased"):
+    for job_id, lapses in (("ready", 3), ("leased", 3), ("at threshold", 2)):
         pgwf.submit(job_id, job_id)
-        for _ in range(3):
+        for _ in range(lapses):
             pgwf.take(job_id, seconds=1)
             clock.advance(seconds=1)
     pgwf.sweep()
@@ -149,6 +149,7 @@ def test_lowering_the_threshold_shelves_ready_jobs_and_spares_leased_ones(pgwf: 
     pgwf.value("set_crash_concern_threshold", threshold=2)
 
     assert (pgwf.status("ready"), pgwf.get_work("ready")) == ("CRASH_CONCERN", [])
+    assert pgwf.status("at threshold") == "READY"
     assert pgwf.status("leased") == "ACTIVE"
     pgwf.complete(lease)
 

@@ -265,7 +265,7 @@ def test_a_place_that_becomes_free_without_a_token_is_filled_when_there_is_one(p
     assert job_ids(pgwf.get_work(limit=5)) == ["b"]
 
 
-def test_tokens_of_a_key_are_not_those_of_a_need_of_that_name(pgwf: Leasing) -> None:
+def test_tokens_of_a_key_are_not_those_of_a_need_of_that_name(pgwf: Leasing, clock: Clock) -> None:
     pgwf.call("limit_need", need="mail", worker_id="operator", rate=0.001, burst=1)
     limit(pgwf, "mail", max_active=9, rate=0.001, burst=3)
     for i in range(5):
@@ -274,6 +274,9 @@ def test_tokens_of_a_key_are_not_those_of_a_need_of_that_name(pgwf: Leasing) -> 
 
     assert job_ids(pgwf.get_work("mail", limit=9)) == ["mail-0"]
     assert len(pgwf.get_work("python", limit=9)) == 3
+    clock.advance(seconds=2)
+    pgwf.sweep()
+    assert pgwf.get_work("mail", "python", limit=9) == []
 
 
 def test_limits_of_the_need_and_of_the_key_both_hold(pgwf: Leasing) -> None:

@@ -40,6 +40,18 @@ def test_a_paused_need_hands_out_nothing_until_it_is_resumed(pgwf: Leasing) -> N
     assert pgwf.rows("select * from pgwf.need_setting") == []
 
 
+def test_a_pause_and_a_limit_outlive_each_other(pgwf: Leasing) -> None:
+    fill(pgwf, "gpu", 5)
+    limit(pgwf, "gpu", max_active=1)
+    pgwf.call("pause_need", need="gpu", worker_id="operator")
+
+    pgwf.call("resume_need", need="gpu", worker_id="operator")
+    assert len(pgwf.get_work("gpu", limit=5)) == 1
+    pgwf.call("pause_need", need="gpu", worker_id="operator")
+    limit(pgwf, "gpu")
+    assert pgwf.get_work("gpu", limit=5) == []
+
+
 def test_at_most_max_active_jobs_of_a_need_are_leased_at_once(pgwf: Leasing) -> None:
     fill(pgwf, "gpu", 10)
     limit(pgwf, "gpu", max_active=3)
@@ -123,6 +135,19 @@ def test_a_rate_limit_allows_its_burst_and_then_its_rate(pgwf: Leasing, clock: C
     assert len(pgwf.get_work("mail", limit=20)) == 2
     clock.advance(hours=1)
     assert len(pgwf.get_work("mail", limit=20)) == 5
+
+
+def test_a_clock_that_is_set_back_neither_gives_tokens_nor_takes_them(pgwf: Leasing, clock: Clock) -> None:
+    fill(pgwf, "mail", 9)
+    limit(pgwf, "mail", rate=1, burst=2)
+    assert len(pgwf.get_work("mail")) == 1
+
+    clock.advance(seconds=-10)
+    assert len(pgwf.get_work("mail", limit=9)) == 1
+    clock.advance(seconds=10)
+    assert pgwf.get_work("mail", limit=9) == []
+    clock.advance(seconds=1)
+    assert len(pgwf.get_work("mail", limit=9)) == 1
 
 
 def test_a_rolled_back_claim_gives_its_tokens_back(pgwf: Leasing) -> None:

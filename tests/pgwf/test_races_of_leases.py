@@ -115,8 +115,9 @@ def test_the_same_call_sent_twice_takes_effect_once(pgwf: Leasing, racers: tuple
     assert len(pgwf.get_work(limit=5)) == (function in ("reschedule_job", "release_job"))
 
 
-# What the set forms do, but for their lock_timeout.
+# What calls on many leases do; those that have a lock_timeout, but for that.
 SETS = {
+    "limit": "select from pgwf.limit_need('python', 'op', p_max_active => 9)",
     "extend": "select status from pgwf._extend(%(ids)s, %(leases)s, 60, 'w', pgwf._now())",
     "complete": "select coalesce(pgwf._complete(%(ids)s, %(leases)s, 'w', pgwf._now()), '{}')",
     "reschedule": "select status from pgwf._reschedule(%(ids)s, %(leases)s, %(ids)s, null, null, 'w', pgwf._now())",
@@ -135,7 +136,7 @@ def test_sets_of_leases_in_opposite_orders_do_not_deadlock(
     holder.run("begin")
     holder.run("select from pgwf.lease where lease_id::text = %s for update", leases[1:2])
 
-    first = one.start(statement, {"ids": list("amz"), "leases": leases})
+    first = one.start(SETS["extend"], {"ids": list("amz"), "leases": leases})
     one.wait_blocked()
     second = other.start(statement, {"ids": list("zma"), "leases": leases[::-1]})
     other.wait_blocked()

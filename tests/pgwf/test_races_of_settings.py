@@ -280,6 +280,8 @@ def test_a_threshold_that_is_lowered_waits_for_a_claim_in_flight_and_spares_its_
 
     assert outcome(lowering) == [(thresholds[1],)]
     assert (job_id, pgwf.status(lapsed_twice)) == (lapsed_twice, "ACTIVE")
+    pgwf.call("clear_crash_concern", job_id=job_id, worker_id="op")
+    assert pgwf.get_work() == []
     pgwf.reschedule({"job_id": job_id, "lease_id": lease_id})
     assert job_ids(pgwf.get_work()) == [lapsed_twice]
 

@@ -152,6 +152,33 @@ def test_an_expired_candidate_brings_up_the_next(pgwf: Leasing, clock: Clock) ->
     assert job_ids(pgwf.get_work(limit=10)) == ["long"]
 
 
+def test_an_expired_job_leaves_the_line(pgwf: Leasing, clock: Clock) -> None:
+    submit_keyed(pgwf, "holder")
+    lease = pgwf.take(seconds=600)
+    pgwf.submit("short", singleton_key="K", expires_at=clock.now() + timedelta(seconds=10))
+    pgwf.submit("waiter", "other", wait_for=["short"])
+    assert pgwf.get_work(limit=10) == []
+    clock.advance(seconds=10)
+
+    pgwf.sweep()
+
+    assert (pgwf.status("short"), pgwf.status("waiter"), pgwf.broken()) == ("expired", "READY", [])
+    pgwf.complete(lease)
+
+
+def test_set_priority_moves_a_job_to_the_front_of_the_line(pgwf: Leasing) -> None:
+    submit_keyed(pgwf, "holder", "b", "c", "d")
+    lease = pgwf.take()
+    assert pgwf.get_work(limit=10) == []
+
+    pgwf.call("set_priority", job_id="d", worker_id="operator", priority=1)
+    pgwf.call("set_priority", job_id="b", worker_id="operator", priority=4)
+    assert pgwf.get_work(limit=10) == []
+    pgwf.complete(lease)
+
+    assert job_ids(pgwf.get_work(limit=10)) == ["d"]
+
+
 def test_lease_job_takes_and_gives_back_the_key(pgwf: Leasing) -> None:
     submit_keyed(pgwf, "a", "b")
 

@@ -11,6 +11,8 @@ from psycopg import sql
 from tests.pgwf.leasing import Leasing, held, refused
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from tests.support import Clock, Connect
 
 pytestmark = pytest.mark.own_session  # A session that listens keeps its connection.
@@ -245,6 +247,27 @@ def test_next_wakeup_is_the_next_token_of_a_limited_need(pgwf: Leasing, clock: C
     assert pgwf.value("next_wakeup", worker_caps=["python"]) == clock.now() + timedelta(seconds=2)
     clock.advance(seconds=2)
     assert len(pgwf.get_work()) == 1
+
+
+@pytest.mark.parametrize("limits", [{"max_active": 1}, {"rate": 0.5, "burst": 1}], ids=["max_active", "rate"])
+def test_a_limited_need_is_looked_at_again_only_while_it_has_work_and_room(
+    pgwf: Leasing, clock: Clock, limits: dict[str, float]
+) -> None:
+    def next_wakeup() -> timedelta | None:
+        at: datetime | None = pgwf.value("next_wakeup", worker_caps=["gpu"])
+        return None if at is None else at - clock.now()
+
+    pgwf.call("limit_need", need="gpu", worker_id="operator", **limits)
+    assert next_wakeup() is None, "there is no work"
+    pgwf.submit("a", "gpu")
+    assert next_wakeup() == timedelta(0), "somebody else counted, and left it out"
+    pgwf.call("pause_need", need="gpu", worker_id="operator")
+    assert next_wakeup() is None, "it is paused"
+    pgwf.call("resume_need", need="gpu", worker_id="operator")
+
+    pgwf.take("gpu", seconds=60)
+    pgwf.submit("b", "gpu")
+    assert next_wakeup() == timedelta(seconds=60 if "max_active" in limits else 2)
 
 
 def test_sleep_on_needs_a_listener_and_read_committed(pgwf: Leasing) -> None:
