@@ -241,6 +241,37 @@ def test_next_wakeup_is_the_next_token_of_a_key_and_the_sweep_acts_on_it(pgwf: L
     assert pgwf.rows("select next_token_at from pgwf.key_setting") == [{"next_token_at": None}]
 
 
+def test_a_token_that_somebody_else_has_taken_leaves_nobody_waiting_for_ever(pgwf: Leasing, clock: Clock) -> None:
+    """Neither the sweep nor a change of the limit finds room for who is parked: the next token must be noted."""
+    limit(pgwf, max_active=9, rate=1, burst=1)
+    submit_keyed(pgwf, "a", "b")
+    pgwf.take(seconds=600)
+    assert pgwf.get_work(limit=5) == []
+    submit_keyed(pgwf, "c", need="gpu")
+    clock.advance(seconds=1)
+    assert job_ids(pgwf.get_work("gpu", seconds=600)) == ["c"]
+
+    pgwf.sweep()
+    assert pgwf.value("next_wakeup", worker_caps=["python"]) == clock.now() + timedelta(seconds=1)
+    limit(pgwf, max_active=8, rate=1, burst=1)
+    assert pgwf.value("next_wakeup", worker_caps=["python"]) == clock.now() + timedelta(seconds=1)
+
+    clock.advance(seconds=1)
+    assert job_ids(pgwf.get_work()) == ["b"]
+
+
+def test_a_higher_rate_holds_for_those_who_wait_for_a_token_already(pgwf: Leasing, clock: Clock) -> None:
+    limit(pgwf, max_active=9, rate=0.001, burst=1)
+    submit_keyed(pgwf, "a", "b")
+    pgwf.take(seconds=10_000)
+    assert pgwf.get_work(limit=5) == []
+    assert pgwf.value("next_wakeup", worker_caps=["python"]) == clock.now() + timedelta(seconds=1000)
+
+    limit(pgwf, max_active=9, rate=1, burst=1)
+
+    assert pgwf.value("next_wakeup", worker_caps=["python"]) == clock.now() + timedelta(seconds=1)
+
+
 def test_while_places_are_what_a_key_lacks_nobody_wakes_for_its_tokens(pgwf: Leasing, clock: Clock) -> None:
     limit(pgwf, max_active=1, rate=1000, burst=1000)
     submit_keyed(pgwf, *"abc")

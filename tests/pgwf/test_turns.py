@@ -5,30 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from psycopg import sql
 
+from tests.pgwf.ears import Ear
 from tests.pgwf.leasing import Leasing, refused
 
 if TYPE_CHECKING:
     from tests.support import Clock, Connect
 
 pytestmark = pytest.mark.own_session  # A session that listens keeps its connection.
-
-
-class Ear:
-    """A session that listens on names, and tells which of them it heard since it was asked last."""
-
-    def __init__(self, connect: Connect, *names: str) -> None:
-        self._conn = connect()
-        self._names = dict[str, str]()
-        for name in names:
-            (channel,) = self._conn.execute("select pgwf.channel(%s)", [name]).fetchone() or ("",)
-            self._names[channel] = name
-            self._conn.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
-
-    def heard(self) -> list[str]:
-        self._conn.execute("select")
-        return sorted(self._names[notification.channel] for notification in self._conn.notifies(timeout=0))
 
 
 def sleep(pgwf: Leasing, clock: Clock, *listeners: str, needs: tuple[str, ...] = ("python",)) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg import sql
 
-from tests.pgwf.leasing import Leasing, held, refused
+from tests.pgwf.leasing import Leasing, held, job_ids, refused
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -124,6 +124,42 @@ def test_whatever_becomes_runnable_is_announced(pgwf: Leasing, clock: Clock, ear
     pgwf.submit("sleeping", available_at=clock.now() + timedelta(hours=1))
     pgwf.call("wake_jobs", worker_id="w", job_ids=["sleeping"])
     assert ear.heard() == ["pgwf.need.python"], "a job was woken"
+
+
+@pytest.mark.parametrize(
+    "way", ["complete_job", "reschedule_job", "release_job", "lapse", "higher limit", "no limit", "resume_need"]
+)
+def test_room_for_work_that_claims_had_to_leave_is_announced(pgwf: Leasing, clock: Clock, ear: Ear, way: str) -> None:
+    """Nothing of that need becomes ready: what gave the room up is over, elsewhere or asleep."""
+    pgwf.call("limit_need", need="python", worker_id="operator", max_active=1)
+    pgwf.submit("a")
+    lease = pgwf.take(seconds=60)
+    pgwf.submit("b")
+    assert pgwf.get_work() == []
+    if way == "lapse":
+        pgwf.cancel("a")
+    elif way == "resume_need":
+        pgwf.complete(lease)
+        pgwf.call("pause_need", need="python", worker_id="operator")
+    pgwf.conn.execute("select pgwf.set_notify(true)")
+
+    match way:
+        case "complete_job":
+            pgwf.complete(lease)
+        case "reschedule_job":
+            pgwf.reschedule(lease, "gpu")
+        case "release_job":
+            pgwf.call("release_job", **held(lease), delay_seconds=60)
+        case "lapse":
+            clock.advance(seconds=60)
+            pgwf.sweep()
+        case "resume_need":
+            pgwf.call("resume_need", need="python", worker_id="operator")
+        case _:
+            pgwf.call("limit_need", need="python", worker_id="operator", max_active=2 if "higher" in way else None)
+
+    assert ear.heard() == ["pgwf.need.python"]
+    assert job_ids(pgwf.get_work()) == ["b"]
 
 
 @pytest.mark.parametrize("need", ["n" * 53, "n" * 54, "n" * 512, "ü" * 256, 'a "quoted" need', "Müll; drop"])

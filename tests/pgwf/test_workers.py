@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from psycopg.types.json import Jsonb
 
+from tests.pgwf.ears import Ear
 from tests.pgwf.leasing import Leasing, refused
 
 if TYPE_CHECKING:
-    from tests.support import Clock
+    from tests.support import Clock, Connect
 
 
 def test_a_heartbeat_says_what_a_worker_offers_and_when_it_was_seen(pgwf: Leasing, clock: Clock) -> None:
@@ -50,6 +52,32 @@ def test_a_worker_learns_from_its_heartbeat_that_it_should_drain(pgwf: Leasing) 
     assert pgwf.value("worker_heartbeat", worker_id="w1", capabilities=[]) is True
     assert pgwf.value("drain_worker", worker_id="w1", draining=False) is True
     assert pgwf.value("worker_heartbeat", worker_id="w1", capabilities=[]) is False
+
+
+@pytest.mark.own_session
+def test_a_worker_hears_at_once_that_it_should_drain_or_go_on(pgwf: Leasing, connect: Connect) -> None:
+    ear = Ear(connect, "worker.w1", "worker.w2")
+    for worker_id in ("w1", "w2"):
+        pgwf.value("worker_heartbeat", worker_id=worker_id, capabilities=[])
+
+    pgwf.value("drain_worker", worker_id="w1")
+    assert ear.heard() == ["worker.w1"]
+    pgwf.value("drain_worker", worker_id="w1", draining=False)
+    assert ear.heard() == ["worker.w1"]
+
+
+@pytest.mark.own_session
+def test_workers_that_offer_a_need_hear_at_once_that_its_settings_have_changed(pgwf: Leasing, connect: Connect) -> None:
+    ear = Ear(connect, "worker.w1", "worker.w2")
+    pgwf.value("worker_heartbeat", worker_id="w1", capabilities=["python", "gpu"])
+    pgwf.value("worker_heartbeat", worker_id="w2", capabilities=["python"])
+
+    pgwf.call("pause_need", need="gpu", worker_id="operator")
+    assert ear.heard() == ["worker.w1"]
+    pgwf.call("limit_need", need="gpu", worker_id="operator", max_active=1)
+    assert ear.heard() == ["worker.w1"]
+    pgwf.call("resume_need", need="gpu", worker_id="operator")
+    assert ear.heard() == ["worker.w1"]
 
 
 def test_draining_a_worker_nobody_heard_of_says_so(pgwf: Leasing) -> None:
