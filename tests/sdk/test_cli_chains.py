@@ -108,3 +108,23 @@ def test_a_wait_for_a_run_that_is_stuck_says_so_before_it_waits(pgwf: Pgwf, db: 
     assert first.startswith(f"run order-1 is {status}: it ")
     assert first.endswith("; waiting all the same")
     assert last.startswith(f"pgwf: run order-1 is {status} after 1.0 s, expected it to be over; ")
+
+
+def test_show_names_the_runs_before_and_after_it_in_its_chain(pgwf: Pgwf, db: Conn) -> None:
+    hand = Hand(db, "w", ["python"])
+    start(db, "order-1")
+    hand.say(continuing(hand.take()))
+    hand.say(hand.take().end("fail"))
+    db.execute("select pgwf_sdk.retry_run('order-1~2', 'ann')")
+    db.execute("select pgwf_sdk.terminate_run('order-1~3', 'ann')")
+    db.execute("select pgwf_sdk.retry_run('order-1~3', 'ann')")
+
+    def headline(run_id: str) -> str:
+        return pgwf("show", run_id).out.splitlines()[0]
+
+    assert "; goes on as order-1~2; 2 entries" in headline("order-1")
+    assert "; continues order-1; retried as order-1~3; " in headline("order-1~2")
+    assert "; retry of order-1~2; retried as order-1~4; " in headline("order-1~3")
+    assert headline("order-1~4").endswith("; retry of order-1~3; 1 entry")
+    start(db, "order-2")
+    assert headline("order-2").endswith("; need python; 1 entry")

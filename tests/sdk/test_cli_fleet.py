@@ -290,3 +290,13 @@ def test_a_signal_ends_a_worker_at_once_that_only_waits_for_a_plain_step_it_gave
     _, said = worker.communicate(timeout=60)
     assert worker.returncode == 0
     assert "told to stop again: ends at once" in said
+
+
+def test_workers_that_are_gone_are_left_out_of_a_list_of_those_that_are_there(pgwf: Pgwf, db: Conn) -> None:
+    db.execute("select pgwf.worker_heartbeat('w-1', array['python'])")
+    db.execute("update pgwf.worker set heartbeat_at = heartbeat_at - interval '1 hour'")
+    assert "no worker is there now" in pgwf("worker", "list", "--live").err
+    db.execute("select pgwf.worker_heartbeat('w-2', array['python'])")
+
+    assert pgwf("worker", "list", "--live", "-o", "ids").out == "w-2\n"
+    assert pgwf("worker", "list", "-o", "ids").out == "w-2\nw-1\n"

@@ -271,3 +271,106 @@ def test_a_note_is_whole_where_the_terminal_has_room() -> None:
 
     for width in (60, 80, 100):
         assert any(line.endswith("replayed 150 entries") for line in drawn(story, width=width).splitlines()), width
+
+
+def test_what_runs_for_the_first_time_has_a_row_while_nothing_else_is_open() -> None:
+    story = Story(status="running", end=None)
+    story.entry(2, "step", "load_order")
+    story.lease(1, "w-1", 0, None, None)
+
+    assert drawn(story, asked=8, width=90) == golden(
+        """
+                      0                                       8.0 s
+        order-17     │─────────────────────────────────────────────│ running, since 8.0 s
+          w-1        │━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━│ holds it now
+          load_order │███████████                                  │ 2.0 s
+          running    │           ██████████████████████████████████│ since 6.0 s, not recorded yet
+        ━ leased  █ step
+        """
+    )
+    story.entry(3, "signal", "delivered", "opened")
+    assert "running " not in drawn(story, asked=8).partition("w-1")[2]
+
+
+@pytest.mark.parametrize("status", ["ready", "waiting", "completed"])
+def test_nothing_runs_while_no_worker_has_the_run(status: str) -> None:
+    story = Story(status=status, end=60 if status == "completed" else None)
+    story.entry(2, "step", "load_order")
+    story.lease(1, "w-1", 0, 3, "reschedule_job")
+
+    assert not any(row.kind == "running" for row in ops.build_timeline(story.facts(asked=60)).rows)
+
+
+def test_a_step_that_says_that_it_is_alive_is_drawn_by_its_name() -> None:
+    story = Story(status="running", end=None)
+    story.entry(2, "step", "load_order")
+    story.lease(1, "w-1", 0, None, None)
+    story.attempts = [ops.Attempt(key="/step:train#1", number=0, first_at=at(4), next_at=at(9), error=None)]
+
+    running = drawn(story, asked=10)
+    story.run["status"], story.activations[0] = (
+        "ready",
+        ops.Activation(lease_no=1, worker_id="w-1", started_at=at(0), ended_at=at(9), ended_by="lease_lapsed"),
+    )
+    cut_off = drawn(story, asked=10)
+
+    (row,) = (line for line in running.splitlines() if "train" in line)
+    assert row.endswith("│ since 8.0 s")
+    assert "█" in row
+    assert "not recorded yet" not in running
+    (row,) = (line for line in cut_off.splitlines() if "train" in line)
+    assert row.endswith("│ cut off, runs again")
+    assert "█" not in row
+
+
+def test_a_step_that_is_tried_again_now_is_drawn_as_running() -> None:
+    story = Story(status="running", end=None)
+    story.lease(1, "w-1", 0, None, None)
+    story.attempts = [
+        ops.Attempt(
+            key="/step:notify#1",
+            number=2,
+            first_at=at(4),
+            next_at=at(9),
+            error='{"type":"builtins:TimeoutError","message":"no answer"}',
+        )
+    ]
+
+    (row,) = (line for line in drawn(story, asked=12, width=120).splitlines() if "notify" in line)
+
+    assert row.index("▒") < row.index("·") < row.index("█")
+    assert "│ 2 failed attempts, runs again since 3.0 s: Time" in row
+
+
+def test_a_hop_is_drawn_until_a_worker_of_the_new_home_has_the_run() -> None:
+    story = Story(end=20)
+    story.entry(1, "step", "load_order")
+    story.entry(1, "hop", "gpu", lease_no=1)
+    story.entry(15, "step", "train", lease_no=2)
+    story.entry(15, "hop", "gpu", occurrence=2, lease_no=2)
+    story.lease(1, "w-1", 0, 1, "reschedule_job")
+    story.lease(2, "gpu-1", 10, 20, "complete_job")
+
+    assert drawn(story, width=90) == golden(
+        """
+                        0                                           20.0 s
+        order-17       │──────────────────────────────────────────────────│ completed after 20.0 s
+          w-1          │━━                                                │
+          gpu-1        │                         ▚━━━━━━━━━━━━━━━━━━━━━━━━│ replayed 2 entries
+          load_order   │██                                                │ 1.0 s
+          hop to gpu   │  ·······················                         │ taken after 9.0 s
+          train        │                         █████████████            │ 5.0 s
+          hop to gpu#2 │                                     ·            │
+        ━ leased  ▚ taken over, replayed  █ step  · waiting
+        """
+    )
+
+
+def test_a_hop_to_where_no_worker_is_says_since_when() -> None:
+    story = Story(status="ready", end=None)
+    story.entry(1, "hop", "gpu", lease_no=1)
+    story.lease(1, "w-1", 0, 1, "reschedule_job")
+
+    (row,) = (line for line in drawn(story, asked=61).splitlines() if "hop to gpu" in line)
+
+    assert row.endswith("│ since 1m 0s")

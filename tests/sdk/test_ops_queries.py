@@ -398,6 +398,7 @@ def test_workers_that_fell_silent_are_not_live(db: Conn, clock: Clock, worker: M
         ("w-2", True, 1),
         ("w-1", False, 0),
     ]
+    assert [row.worker_id for row in ops.list_workers(db, only_live=True)] == ["w-2"]
 
 
 def test_tasks_are_listed_by_due_time_and_found_by_a_beginning(db: Conn, clock: Clock, worker: MakeWorker) -> None:

@@ -140,6 +140,10 @@ def _headline(run: ops.RunSummary) -> str:
     parts = [f"{run.run_id}: workflow {run.workflow}, {run.status}", f"need {run.current_need or run.need}"]
     parts += [f"build {run.build}"] if run.build else []
     parts += [f"child of {run.parent_run_id}"] if run.parent_run_id else []
+    parts += [f"retry of {run.retry_of_run_id}"] if run.retry_of_run_id else []
+    parts += [f"continues {run.continues_run_id}"] if run.continues_run_id else []
+    if run.successor_run_id is not None:
+        parts.append(f"{'goes on' if run.status == 'continued' else 'retried'} as {run.successor_run_id}")
     parts.append(ops.count_words(run.entry_count, "entry"))
     parts += [ops.count_words(run.lapses, "lost lease")] if run.lapses else []
     return "; ".join(parts)

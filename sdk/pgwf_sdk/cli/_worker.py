@@ -132,12 +132,13 @@ def health(address: str, live: bool) -> int:
 
 
 @worker.command("list")
+@click.option("--live", is_flag=True, help="Those only that are there now.")
 @output_options
-def list_command() -> None:
+def list_command(live: bool) -> None:
     """List workers, the one heard of last on top."""
     write_rows(
         "pgwf.worker/1",
-        ops.list_workers(session().client),
+        ops.list_workers(session().client, only_live=live),
         columns={
             "worker": lambda row: row.worker_id,
             "status": lambda row: "draining" if row.draining and row.is_live else ("live" if row.is_live else "gone"),
@@ -147,7 +148,7 @@ def list_command() -> None:
             "seen": lambda row: when(row.last_seen_at),
         },
         id_of=lambda row: row.worker_id,
-        empty="no worker has been heard of; `pgwf worker run MODULE` runs one",
+        empty=f"no worker {'is there now' if live else 'has been heard of'}; `pgwf worker run MODULE` runs one",
     )
 
 
@@ -178,7 +179,8 @@ def drain(worker_ids: tuple[str, ...], wait: bool, timeout: timedelta | None) ->
 def _wait_until_gone(worker_ids: Sequence[str], timeout: timedelta | None) -> ExitCode:
     """Wait until none of the workers is live."""
     end = math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
-    while left := {row.worker_id for row in ops.list_workers(session().client) if row.is_live}.intersection(worker_ids):
+    asked = set(worker_ids)
+    while left := asked.intersection(row.worker_id for row in ops.list_workers(session().client, only_live=True)):
         if time.monotonic() > end:
             talk(f"pgwf: still there: {', '.join(sorted(left))}")
             return ExitCode.TIMED_OUT

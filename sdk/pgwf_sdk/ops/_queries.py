@@ -177,9 +177,9 @@ def list_keys(source: Source, *, limit: int = 200) -> tuple[KeySummary, ...]:
     return run(source, _statements.keys_statement(limit=limit))
 
 
-def list_workers(source: Source, *, limit: int = 200) -> tuple[WorkerSummary, ...]:
+def list_workers(source: Source, *, only_live: bool = False, limit: int = 200) -> tuple[WorkerSummary, ...]:
     """Workers that sent a heartbeat, the latest first; those of yesterday have been forgotten."""
-    return run(source, _statements.workers_statement(limit=limit))
+    return run(source, _statements.workers_statement(only_live=only_live, limit=limit))
 
 
 def now(source: Source) -> datetime:

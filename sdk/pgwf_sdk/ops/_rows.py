@@ -19,6 +19,9 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     `parent_key` is the journal key of the call in the parent that started it. `first_leased_at` is known only of
     children, and only where the trace is on.
 
+    The run before this one in its chain is `retry_of_run_id` or `continues_run_id`, that after it `successor_run_id`;
+    lists do not tell.
+
     `available_at` is None for a run that waits without a deadline. `lapses` counts leases that ended without
     being given back, `streak` those since the journal last grew, `attempts` the failed attempts of steps
     still open.
@@ -48,6 +51,9 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     first_leased_at: datetime | None = None
     attributes: dict[str, str | bool | int | float] = {}
     singleton_key: str | None = None
+    successor_run_id: str | None = None
+    retry_of_run_id: str | None = None
+    continues_run_id: str | None = None
 
     @property
     def is_final(self) -> bool:

@@ -174,9 +174,9 @@ def keys_statement(*, limit: int) -> Statement[tuple[KeySummary, ...]]:
     )
 
 
-def workers_statement(*, limit: int) -> Statement[tuple[WorkerSummary, ...]]:
+def workers_statement(*, only_live: bool, limit: int) -> Statement[tuple[WorkerSummary, ...]]:
     """Workers, the one heard of last on top."""
-    parameters = {"limit": _limit(limit), "live_seconds": WORKER_LIVE_SECONDS}
+    parameters = {"only_live": only_live, "limit": _limit(limit), "live_seconds": WORKER_LIVE_SECONDS}
     return Statement("ops_workers", parameters, read_all(WorkerSummary), is_repeatable=True)
 
 

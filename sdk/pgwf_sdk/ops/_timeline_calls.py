@@ -14,14 +14,14 @@ from msgspec import Struct
 
 from pgwf_sdk._wording import count_words, duration_words
 from pgwf_sdk.ops._failures import error_words
-from pgwf_sdk.ops._rows import Activation, Attempt, JournalEntry, RunSummary, TaskSummary
+from pgwf_sdk.ops._rows import FINAL_STATUSES, Activation, Attempt, JournalEntry, RunSummary, TaskSummary
 from pgwf_sdk.ops._timeline_rows import Look, RowState, Segment, TimelineRow
 
 SEQ_MAX = 2**63 - 1
 """After every entry a journal can have."""
 
 _CALL_KINDS = frozenset(
-    {"step", "timer", "signal", "awakeable", "child", "attach", "human", "compensation", "select", "cancel"}
+    {"step", "timer", "signal", "awakeable", "child", "attach", "human", "compensation", "select", "cancel", "hop"}
 )
 _LOOK_OF_KIND = MappingProxyType(
     {
@@ -33,6 +33,7 @@ _LOOK_OF_KIND = MappingProxyType(
         "child": Look.CHILD,
         "human": Look.HUMAN,
         "cancel": Look.CANCELLED,
+        "hop": Look.QUEUED,
     }
 )
 _PREFIX_OF_KIND = MappingProxyType(
@@ -47,6 +48,7 @@ _PREFIX_OF_KIND = MappingProxyType(
         "select": "",
         "step": "",
         "cancel": "",
+        "hop": "hop to ",
     }
 )
 _STATE_OF_PHASE = MappingProxyType(
@@ -124,8 +126,8 @@ def call_rows(facts: Facts) -> list[TimelineRow]:
     """One row per call in the order they were made, branches together below a row for their `parallel` or
     `map`.
 
-    A step that has failed attempts and no outcome yet has a row too; one that runs for the first time has
-    none, because nothing is recorded of it.
+    A step that has failed attempts and no outcome yet has a row too. One that runs for the first time is not recorded:
+    a row without its name stands for it, if the run is with a worker and nothing else is open.
     """
     starts = _StartTimes(facts)
     tasks = {task.key: task for task in facts.tasks}
@@ -144,7 +146,9 @@ def call_rows(facts: Facts) -> list[TimelineRow]:
         for attempt in facts.attempts
         if attempt.key not in resolved_keys
     ]
+    at_work = None if any(row.state is RowState.OPEN for _, row in placed) else _row_at_work(facts)
     placed += _group_rows(placed, starts)
+    placed += [] if at_work is None else [((SEQ_MAX,), at_work)]
     return [row for _, row in sorted(placed, key=lambda item: item[0])]
 
 
@@ -170,6 +174,8 @@ def _row_of_call(
     elif call.kind == "human":
         segments = _human_segments(start, end, task)
         note = _human_note(state, end - start, task)
+    elif call.kind == "hop":
+        segments, note = _hopped(start, call, facts)
     else:
         segments = (Segment(start, end, _LOOK_OF_KIND[call.kind]),)
         note = _wait_note(call, state, end - start, facts)
@@ -261,6 +267,17 @@ def _human_note(state: RowState, took: timedelta, task: TaskSummary | None) -> s
     return f"{task.holder} has it, since {words}" if task.holder else f"nobody has it, since {words}"
 
 
+def _hopped(start: datetime, call: Call, facts: Facts) -> tuple[tuple[Segment, ...], str]:
+    """How long it took until a worker of the new home had the run; one that stayed where it was took no time."""
+    lease_no = (call.resolved.lease_no if call.resolved else None) or 0
+    later = [lease.started_at for lease in facts.activations if lease.lease_no > lease_no]
+    is_on_its_way = not later and facts.run.status not in {"running", *FINAL_STATUSES}
+    end = max(min(later), start) if later else facts.ended_at if is_on_its_way else start
+    words = duration_words((end - start).total_seconds())
+    note = f"taken after {words}" if later else f"since {words}" if is_on_its_way else ""
+    return (Segment(start, end, Look.QUEUED),), note
+
+
 def _wait_note(call: Call, state: RowState, took: timedelta, facts: Facts) -> str:
     if call.kind == "cancel":
         return "cancellation requested"
@@ -271,12 +288,35 @@ def _wait_note(call: Call, state: RowState, took: timedelta, facts: Facts) -> st
     return _outcome_words(state, took)
 
 
+def _row_at_work(facts: Facts) -> TimelineRow | None:
+    """What the worker that has the run executes now, of which nothing is recorded; None: no worker has it."""
+    since = _at_work_since(facts)
+    if since is None:
+        return None
+    took = duration_words((facts.ended_at - since).total_seconds())
+    return TimelineRow(
+        depth=1,
+        kind="running",
+        name="",
+        title="running",
+        label="running",
+        state=RowState.OPEN,
+        segments=(Segment(since, facts.ended_at, Look.RUN),),
+        note=f"since {took}, not recorded yet",
+    )
+
+
+def _at_work_since(facts: Facts) -> datetime | None:
+    """Since when the worker that has the run is at what it does now; None: no worker has it."""
+    leases = [lease.started_at for lease in facts.activations if lease.ended_at is None]
+    if facts.run.status != "running" or not leases:
+        return None
+    return max([leases[-1], *(entry.recorded_at for entry in facts.entries if entry.is_resolving)])
+
+
 def _row_of_attempt(attempt: Attempt, facts: Facts) -> TimelineRow:
     scope, name = _step_of(attempt)
-    left = (attempt.next_at - facts.asked_at).total_seconds()
-    note = (
-        f"{count_words(attempt.number, 'failed attempt')}, next {f'in {duration_words(left)}' if left > 0 else 'now'}"
-    )
+    segments, note = _tried(attempt, facts)
     return TimelineRow(
         depth=depth_of(scope),
         group=_group_of(scope),
@@ -285,12 +325,30 @@ def _row_of_attempt(attempt: Attempt, facts: Facts) -> TimelineRow:
         title=name,
         label=name,
         state=RowState.OPEN,
-        segments=(
-            Segment(attempt.first_at, facts.ended_at, Look.QUEUED),
-            Segment(attempt.first_at, attempt.first_at, Look.FAILED),
-        ),
-        note=f"{note}: {error_words(attempt.error)}",
+        segments=segments,
+        note=note,
     )
+
+
+def _tried(attempt: Attempt, facts: Facts) -> tuple[tuple[Segment, ...], str]:
+    """The attempts of a step that has no outcome yet. One without a failed attempt has only said that it is alive."""
+    left = (attempt.next_at - facts.asked_at).total_seconds()
+    since = _at_work_since(facts) if left <= 0 else None
+    if not attempt.number:
+        began = attempt.first_at if since is None else min(since, attempt.first_at)
+        words = duration_words((facts.ended_at - began).total_seconds())
+        look, note = (Look.QUEUED, "cut off, runs again") if since is None else (Look.RUN, f"since {words}")
+        return (Segment(began, facts.ended_at, look),), note
+    segments = [
+        Segment(attempt.first_at, facts.ended_at, Look.QUEUED),
+        Segment(attempt.first_at, attempt.first_at, Look.FAILED),
+    ]
+    then = f"next in {duration_words(left)}" if left > 0 else "next now"
+    if since is not None:
+        again = Segment(max(since, attempt.next_at), facts.ended_at, Look.RUN)
+        segments.append(again)
+        then = f"runs again since {duration_words(again.seconds)}"
+    return tuple(segments), f"{count_words(attempt.number, 'failed attempt')}, {then}: {error_words(attempt.error)}"
 
 
 def _step_of(attempt: Attempt) -> tuple[str, str]:
@@ -358,7 +416,7 @@ class _StartTimes:
         if resolved is None:
             raise ValueError(f"call {call.key} has no entry, so it has no start")
         start = self._before(call.scope, resolved.seq, ordinal=call.ordinal)
-        if call.kind == "cancel":
+        if call.kind in {"cancel", "hop"}:
             return resolved.recorded_at
         if call.kind not in {"step", "compensation"}:
             return start

@@ -53,7 +53,8 @@ class Segment(Struct, frozen=True):
 
 
 class TimelineRow(Struct, frozen=True, kw_only=True):
-    """One line. `kind` is a journal kind, `run` or `worker`; rows folded into one have a `count` above 1.
+    """One line. `kind` is a journal kind, `run`, `worker` or `running`, which is what a worker does now and nothing is
+    recorded of; rows folded into one have a `count` above 1.
 
     `title` says what the row is, `label` which one of its like.
 

@@ -22,9 +22,19 @@ select
   r.streak,
   r.attempts,
   r.attributes,
-  r.singleton_key
+  r.singleton_key,
+  r.successor_run_id,
+  case when before.status <> 'continued' then before.run_id end as retry_of_run_id,
+  case when before.status = 'continued' then before.run_id end as continues_run_id
 from pgwf_sdk.run b
 cross join lateral (select v.* from pgwf_sdk.runs v where v.n = b.n offset 0) r
+left join lateral (
+  -- The first run of a chain does not name it.
+  select p.run_id, p.status
+  from pgwf_sdk.run p
+  where p.n = coalesce(
+    (select x.n from pgwf_sdk.run x where x.chain = b.chain and x.n < b.n order by x.chain desc, x.n desc limit 1), b.chain)
+) before on true
 where b.n = (
   select coalesce(
     (
