@@ -9,9 +9,12 @@ import pytest
 
 from tests.pgwf.leasing import Leasing, held, job_ids
 from tests.pgwf.racing import Racer, outcome
+from tests.support import wait_until
 
 if TYPE_CHECKING:
-    from tests.support import Clock
+    from collections.abc import Callable
+
+    from tests.support import Clock, Session
 
 
 def submit_keyed(pgwf: Leasing, *names: str, need: str = "python", key: str = "K") -> None:
@@ -245,6 +248,54 @@ def test_an_expired_candidate_with_a_busy_key_is_archived_later(
     pgwf.sweep()
 
     assert (pgwf.status("short"), pgwf.status("waiter")) == ("expired", "READY")
+
+
+def test_a_lowered_threshold_locks_the_keys_of_what_it_shelves_in_the_order_of_who_frees_them(
+    pgwf: Leasing, clock: Clock, session: Callable[[], Session]
+) -> None:
+    """Keys are locked by hash. The job with the lower number has the later key, and both sessions wait for their first
+    one before either has any: in orders of their own each would then have the key that the other waits for."""
+    keys = pgwf.rows("select key from unnest(array['K', 'L']) as key order by pgwf._key_lock(key)")
+    early, late = (row["key"] for row in keys)
+    pgwf.value("set_crash_concern_threshold", threshold=5)
+    for job_id, key in (("first", late), ("second", early)):
+        submit_keyed(pgwf, job_id, need=job_id, key=key)
+        for _ in range(3):
+            pgwf.take(job_id, seconds=1)
+            clock.advance(seconds=1)
+        pgwf.sweep()
+    blockers = {key: session() for key in (early, late)}
+    for key, blocker in blockers.items():
+        blocker.run("begin")
+        blocker.run("select pgwf._lock_keys(array[%s])", [key])
+    first, second = Racer(session()), session()
+
+    lowering = first.start_blocked("set_crash_concern_threshold", threshold=2)
+    second.run("begin")
+    freeing = second.start("select pgwf._lock_keys(array['K', 'L'])")
+    second.wait_blocked()
+    blockers[early].run("commit")
+    wait_until(lambda: has_key(pgwf, early), "one of them has the early key")
+    blockers[late].run("commit")
+
+    assert outcome(lowering) == [(2,)]
+    assert outcome(freeing) == [("",)]
+    second.run("commit")
+    assert [pgwf.status(job_id) for job_id in ("first", "second")] == ["CRASH_CONCERN"] * 2
+
+
+def has_key(pgwf: Leasing, key: str) -> bool:
+    """Whether a session has the lock of a key."""
+    (row,) = pgwf.rows(
+        """
+        select count(*) as count
+        from pg_locks l, pgwf._key_lock(%s) k
+        where l.locktype = 'advisory' and l.granted and l.objsubid = 1
+          and l.classid::bigint = (k >> 32) & 4294967295 and l.objid::bigint = k & 4294967295
+        """,
+        [key],
+    )
+    return bool(row["count"])
 
 
 def test_ten_thousand_jobs_on_one_busy_key_are_parked_once_each(pgwf: Leasing) -> None:

@@ -2,7 +2,8 @@
 
 -- Set how many leases in a row may lapse before a job becomes CRASH_CONCERN, and decide anew for every job that has
 -- lapses.
--- Locks: waits for calls that are ending leases, then the rows of jobs with lapses. Errors: WF001, WF020.
+-- Locks: waits for calls that are ending leases, then the rows of jobs with lapses, then the keys of those it shelves.
+-- Errors: WF001, WF020.
 -- Wakes workers for jobs that became runnable.
 create or replace function pgwf.set_crash_concern_threshold(p_threshold int)
 returns int
@@ -30,6 +31,8 @@ begin
   from pgwf.job as j
   where j.streak > 0
     and not exists (select from pgwf.lease as l where l.n = j.n);
+  -- All at once, in their order: taking the jobs out of where they stand takes them one by one.
+  perform pgwf._lock_keys(array(select j.singleton_key from pgwf.job as j where j.n = any (v_shelved) and j.singleton_key is not null));
   update pgwf.job set shelved = false where n = any (v_freed);
   perform pgwf._place(v_freed, v_now);
   foreach v_n in array coalesce(v_shelved, '{}') loop
