@@ -173,32 +173,22 @@ begin
 end
 $$;
 
--- Chooses up to p_limit rows of ready, at most p_rooms of each of p_needs, the most urgent first, locks exactly these
--- and leases their jobs: it looks without locks, counts how many of each lane it wants, and takes the first of each that
--- nobody else has locked. When some have a key or are past their time it leases nothing and answers which rows it
--- locked (special); called again with p_spots it leases these. Passes by jobs of p_busy_keys. seen_count: how many it
--- could choose from, if fewer than p_limit. Jobs in the order of their urgency. Traces p_input and p_output when they
--- are given.
-create or replace function pgwf._take(
+-- Chooses up to p_limit rows of ready, at most p_rooms of each of p_needs, the most urgent first, and locks exactly these:
+-- it looks without locks, counts how many of each lane it wants, and takes the first of each that nobody else has locked.
+-- Passes by jobs of p_busy_keys. seen_count: how many it could choose from, if fewer than p_limit. special: some of them
+-- have a key or are past their time (_admit). The other arrays say, in any order, where the rows stood.
+create or replace function pgwf._pick(
   p_worker_caps text[],
   p_position bigint[],
   p_needs text[],
   p_rooms int[],
   p_limit int,
-  p_spots tid[],
   p_busy_keys text[],
-  p_worker_id text,
-  p_until timestamptz,
-  p_capped text[],
   p_aging interval,
   p_now timestamptz,
-  p_input jsonb,
-  p_output jsonb,
-  out special tid[],
+  out spots tid[],
+  out special boolean,
   out seen_count int,
-  out n bigint[],
-  out lease_ids uuid[],
-  out lease_nos bigint[],
   out needs text[],
   out priorities smallint[],
   out pos bigint[]
@@ -208,89 +198,122 @@ volatile
 as $$
 #variable_conflict use_column
 declare
-  -- Drawn once: a server built without OpenSSL opens /dev/urandom for each. The last 48 bits are the lease's number.
-  v_lease_id text := gen_random_uuid()::text;
+  v_needs text[];
+  v_priorities smallint[];
+  v_firsts bigint[];
+  v_quotas int[];
 begin
-  with seen as (
-    select s.need, s.priority, s.pos
-    from unnest(p_needs, p_rooms) as d(need, room)
-    cross join lateral (
-      select r.need, r.priority, r.ready_at, r.pos
-      from generate_series(1, 4) as p(priority)
-      cross join lateral (
-        select q.need, q.priority, q.ready_at, q.pos
-        from pgwf.ready as q
-        where q.need = d.need
-          and q.priority = p.priority::smallint
-          and q.pos > coalesce(p_position[4 * array_position(p_worker_caps, d.need) + p.priority - 3], 0)
-          and (p_busy_keys is null or q.singleton_key is null or q.singleton_key <> all (p_busy_keys))
-        order by q.pos
-        limit least(d.room, p_limit)
-      ) as r
-      order by r.ready_at + (r.priority - 1) * p_aging, r.pos
-      limit least(d.room, p_limit)
-    ) as s
-    where p_spots is null
-    order by s.ready_at + (s.priority - 1) * p_aging, s.pos
-    limit p_limit
-  ), lane as (
-    select s.need, s.priority, count(*) as quota, min(s.pos) as first from seen as s group by s.need, s.priority
-  ), locked as (
-    select
-      array_agg(q.ctid) as spots,
-      coalesce(bool_or(q.singleton_key is not null or q.expires_at <= p_now), false) as special
-    from lane as l
-    cross join lateral (
-      select r.ctid, r.singleton_key, r.expires_at
-      from pgwf.ready as r
-      where r.need = l.need
-        and r.priority = l.priority
-        and r.pos >= l.first
-        and (p_busy_keys is null or r.singleton_key is null or r.singleton_key <> all (p_busy_keys))
-      order by r.pos
-      limit l.quota
-      for update skip locked
-    ) as q
-  ), taken as (
+  select array_agg(d.need), array_agg(p.priority), array_agg(f.pos), array_agg(least(d.room, p_limit))
+  into v_needs, v_priorities, v_firsts, v_quotas
+  from unnest(p_needs, p_rooms) as d(need, room)
+  cross join unnest('{1,2,3,4}'::smallint[]) as p(priority)
+  cross join lateral (
+    select r.pos
+    from pgwf.ready as r
+    where r.need = d.need
+      and r.priority = p.priority
+      and r.pos > coalesce(p_position[4 * array_position(p_worker_caps, d.need) + p.priority - 3], 0)
+      and (p_busy_keys is null or r.singleton_key is null or r.singleton_key <> all (p_busy_keys))
+    order by r.pos
+    limit 1
+  ) as f;
+  -- Of a lone lane all are wanted, and whoever comes first is the most urgent.
+  if cardinality(v_needs) > 1 then
+    select array_agg(q.need), array_agg(q.priority), array_agg(q.first), array_agg(q.quota), sum(q.quota)
+    into v_needs, v_priorities, v_firsts, v_quotas, seen_count
+    from (
+      select s.need, s.priority, min(s.pos) as first, count(*)::int as quota
+      from (
+        select w.need, w.priority, w.pos
+        from (
+          select
+            l.need, l.priority, l.room, r.pos, r.urgency,
+            row_number() over (partition by l.need order by r.urgency, r.pos) as place
+          from unnest(v_needs, v_priorities, v_firsts, v_quotas) as l(need, priority, first, room)
+          cross join lateral (
+            select q.pos, q.ready_at + (q.priority - 1) * p_aging as urgency
+            from pgwf.ready as q
+            where q.need = l.need
+              and q.priority = l.priority
+              and q.pos >= l.first
+              and (p_busy_keys is null or q.singleton_key is null or q.singleton_key <> all (p_busy_keys))
+            order by q.pos
+            limit l.room
+          ) as r
+        ) as w
+        where w.place <= w.room
+        order by w.urgency, w.pos
+        limit p_limit
+      ) as s
+      group by s.need, s.priority
+    ) as q;
+  end if;
+
+  select
+    array_agg(q.ctid),
+    bool_or(q.singleton_key is not null or coalesce(q.expires_at <= p_now, false)),
+    coalesce(seen_count, count(*)),
+    array_agg(q.need),
+    array_agg(q.priority),
+    array_agg(q.pos)
+  into spots, special, seen_count, needs, priorities, pos
+  from unnest(v_needs, v_priorities, v_firsts, v_quotas) as l(need, priority, first, quota)
+  cross join lateral (
+    select r.ctid, r.need, r.priority, r.pos, r.singleton_key, r.expires_at
+    from pgwf.ready as r
+    where r.need = l.need
+      and r.priority = l.priority
+      and r.pos >= l.first
+      and (p_busy_keys is null or r.singleton_key is null or r.singleton_key <> all (p_busy_keys))
+    order by r.pos
+    limit l.quota
+    for update skip locked
+  ) as q;
+end
+$$;
+
+-- Leases the jobs of ready rows that this transaction has locked. Answers them in the order of their urgency.
+create or replace function pgwf._grant(
+  p_spots tid[],
+  p_worker_id text,
+  p_until timestamptz,
+  p_capped text[],
+  p_aging interval,
+  p_now timestamptz,
+  out n bigint[],
+  out lease_ids uuid[],
+  out lease_nos bigint[],
+  out needs text[]
+)
+language plpgsql
+volatile
+as $$
+#variable_conflict use_column
+declare
+  -- Drawn once: a server built without OpenSSL opens /dev/urandom for each. The last 12 digits are the lease's number
+  -- after a first digit that keeps it as long as that.
+  DIGITS constant bigint := 17592186044416;
+  v_lease_id text := left(gen_random_uuid()::text, 24);
+begin
+  with taken as (
     delete from pgwf.ready as r
-    where r.ctid = any (coalesce(p_spots, (select l.spots from locked as l where not l.special)))
+    where r.ctid = any (p_spots)
     returning r.n, r.need, r.singleton_key, r.priority, r.ready_at, r.pos
   ), numbered as (
-    select t.n, t.need, t.singleton_key, t.priority, t.pos, nextval('pgwf.lease_no') as lease_no
+    select t.n, t.need, t.singleton_key, nextval('pgwf.lease_no') as lease_no
     from taken as t
     order by t.ready_at + (t.priority - 1) * p_aging, t.pos
-  ), granted as materialized (
-    -- Made here, not in the insert, whose rows would then have to be joined with what they came from.
-    select
-      m.n,
-      m.need,
-      m.singleton_key,
-      m.priority,
-      m.pos,
-      m.lease_no,
-      overlay(v_lease_id placing lpad(to_hex(m.lease_no & 281474976710655), 12, '0') from 25)::uuid as lease_id
-    from numbered as m
   ), leased as (
     insert into pgwf.lease (n, lease_id, lease_no, until, worker_id, leased_at, need, singleton_key, capped)
     select
-      g.n, g.lease_id, g.lease_no, p_until, p_worker_id, p_now, g.need, g.singleton_key,
-      p_capped is not null and g.need = any (p_capped)
-    from granted as g
-  ), traced as (
-    insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id, input_data, output_data)
-    select p_now, 'get_work', g.n, g.lease_no, p_worker_id, p_input, p_output from granted as g where p_input is not null
+      m.n, (v_lease_id || to_hex(DIGITS + m.lease_no % DIGITS))::uuid, m.lease_no, p_until, p_worker_id, p_now, m.need,
+      m.singleton_key, p_capped is not null and m.need = any (p_capped)
+    from numbered as m
+    returning n, lease_id, lease_no, need
   )
-  select
-    (select l.spots from locked as l where l.special),
-    (select count(*) from seen),
-    array_agg(g.n),
-    array_agg(g.lease_id),
-    array_agg(g.lease_no),
-    array_agg(g.need),
-    array_agg(g.priority),
-    array_agg(g.pos)
-  into special, seen_count, n, lease_ids, lease_nos, needs, priorities, pos
-  from granted as g;
+  select array_agg(l.n), array_agg(l.lease_id), array_agg(l.lease_no), array_agg(l.need)
+  into n, lease_ids, lease_nos, needs
+  from leased as l;
 end
 $$;
 
@@ -336,17 +359,17 @@ declare
   v_capped text[];
   v_limited boolean;
   v_careful boolean;
+  v_input jsonb;  -- for the trace, when there is one
+  v_output jsonb;
   v_aging interval;
   v_left int;
-  v_seen_count int;
+  v_picked record;
   v_rows tid[];
   v_busy_keys text[];  -- Somebody is moving them just now.
-  v_taken record;
-  v_input jsonb;
-  v_output jsonb;
-  v_taken_needs text[] := '{}';
-  v_taken_priorities smallint[] := '{}';
-  v_taken_pos bigint[] := '{}';
+  v_granted record;
+  v_picked_needs text[] := '{}';
+  v_picked_priorities smallint[] := '{}';
+  v_picked_pos bigint[] := '{}';
 begin
   n := '{}';
   lease_ids := '{}';
@@ -355,18 +378,15 @@ begin
   is_whole := v_position is null;
   select
     make_interval(secs => s.aging_seconds),
-    array(select distinct c.need from unnest(p_worker_caps) as c(need) where c.need is not null),
-    exists (select from pgwf.need_setting as l where l.need = any (p_worker_caps)),
     case when s.trace_enabled then jsonb_build_object(
-      'worker_caps', p_worker_caps, 'lease_seconds', p_lease_seconds, 'limit_jobs', p_limit) end
-  into v_aging, v_needs, v_limited, v_input
+      'worker_caps', p_worker_caps, 'lease_seconds', p_lease_seconds, 'limit_jobs', p_limit) end,
+    exists (select from pgwf.need_setting as l where l.need = any (p_worker_caps))
+  into v_aging, v_input, v_limited
   from pgwf.setting as s
   where s.only_row;
+  v_needs := array(select distinct c.need from unnest(p_worker_caps) as c(need) where c.need is not null);
   v_rooms := array_fill(p_limit, array[cardinality(v_needs)]);
   v_careful := v_limited;
-  if v_input is not null then
-    v_output := jsonb_build_object('lease_expires_at', until);
-  end if;
   for turn in 1..TURNS_MAX loop
     v_left := p_limit - cardinality(n);
     if v_limited then
@@ -379,42 +399,44 @@ begin
       where r.room > 0;
     end if;
     v_began := clock_timestamp();
-    v_taken := pgwf._take(
-      p_worker_caps, v_position, v_needs, v_rooms, v_left, null, v_busy_keys, p_worker_id, until, v_capped,
-      v_aging, p_now, v_input, v_output);
+    v_picked := pgwf._pick(p_worker_caps, v_position, v_needs, v_rooms, v_left, v_busy_keys, v_aging, p_now);
     v_look_us := v_look_us + extract(epoch from clock_timestamp() - v_began) * 1000000;
-    v_seen_count := v_taken.seen_count;
-    if v_taken.special is not null then
+    exit when v_picked.spots is null;
+    v_rows := v_picked.spots;
+    if v_picked.special then
       v_careful := true;
-      v_rows := pgwf._admit(v_taken.special, p_now);
+      v_rows := pgwf._admit(v_picked.spots, p_now);
       -- What neither was admitted nor left ready.
       v_busy_keys := v_busy_keys || array(
         select distinct r.singleton_key
         from pgwf.ready as r
-        where r.ctid = any (v_taken.special)
+        where r.ctid = any (v_picked.spots)
           and r.ctid not in (select a.spot from unnest(v_rows) as a(spot)));
       if cardinality(v_busy_keys) > BUSY_KEYS_MAX then
         v_busy_keys := array[null];  -- Equal to no key, and different from none: every job that has one is passed by.
       end if;
       continue when v_rows is null;
-      v_taken := pgwf._take(
-        p_worker_caps, v_position, v_needs, v_rooms, v_left, v_rows, null, p_worker_id, until, v_capped, v_aging, p_now,
-        v_input, v_output);
     end if;
-    exit when v_taken.n is null;
 
-    n := n || v_taken.n;
-    lease_ids := lease_ids || v_taken.lease_ids;
-    lease_nos := lease_nos || v_taken.lease_nos;
-    v_taken_needs := v_taken_needs || v_taken.needs;
-    v_taken_priorities := v_taken_priorities || v_taken.priorities;
-    v_taken_pos := v_taken_pos || v_taken.pos;
+    v_granted := pgwf._grant(v_rows, p_worker_id, until, v_capped, v_aging, p_now);
+    n := n || v_granted.n;
+    lease_ids := lease_ids || v_granted.lease_ids;
+    lease_nos := lease_nos || v_granted.lease_nos;
+    v_picked_needs := v_picked_needs || v_picked.needs;
+    v_picked_priorities := v_picked_priorities || v_picked.priorities;
+    v_picked_pos := v_picked_pos || v_picked.pos;
     if v_limited then
-      perform pgwf._spend('need', v_taken.needs, p_now);
+      perform pgwf._spend('need', v_granted.needs, p_now);
     end if;
     -- Once all that can be seen was looked at, another turn would walk the same entries in vain.
-    exit when cardinality(n) = p_limit or (v_seen_count < v_left and not v_careful);
+    exit when cardinality(n) = p_limit or (v_picked.seen_count < v_left and not v_careful);
   end loop;
+  if v_input is not null then
+    v_output := jsonb_build_object('lease_expires_at', until);
+    insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id, input_data, output_data)
+    select p_now, 'get_work', l.n, l.lease_no, p_worker_id, v_input, v_output
+    from unnest(n, lease_nos) as l(n, lease_no);
+  end if;
 
   if p_position is null then
     return;
@@ -424,9 +446,9 @@ begin
       v_position,
       is_whole,
       case when is_whole then v_began_ms + least(greatest(11 * v_look_us / 1000, HOLDS_MS_MIN), HOLDS_MS_MAX) else v_position[1] end,
-      v_taken_needs,
-      v_taken_priorities,
-      v_taken_pos,
+      v_picked_needs,
+      v_picked_priorities,
+      v_picked_pos,
       v_careful,
       cardinality(n) < p_limit);
   end if;

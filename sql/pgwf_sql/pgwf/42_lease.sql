@@ -64,7 +64,7 @@ begin
       j.job_id, c.lease_id::text, j.need, j.singleton_key, '{}'::text[], j.available_at, v_claim.until, c.n, c.lease_no,
       j.priority::int
     from unnest(v_claim.n, v_claim.lease_ids, v_claim.lease_nos) with ordinality as c(n, lease_id, lease_no, ord)
-    join pgwf.job as j on j.n = c.n and j.n = any (v_claim.n)
+    cross join lateral (select q.* from pgwf.job as q where q.n = c.n offset 0) as j
     order by c.ord;
     v_found := v_found + cardinality(v_claim.n);
     exit when attempt = 2 or (v_found = p_limit_jobs and not pgwf._sweep_is_due(v_now));

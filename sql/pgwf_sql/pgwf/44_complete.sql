@@ -20,6 +20,7 @@ volatile
 as $$
 #variable_conflict use_column
 declare
+  v_lease_nos bigint[];
   v_held pgwf.held[];
   v_needs text[];
 begin
@@ -29,19 +30,38 @@ begin
       and (
         p_lease_ids is null
         or (l.n, l.lease_id::text) in (select i.n, i.lease_id from unnest(p_n, p_lease_ids) as i(n, lease_id)))
-    returning l.n, l.lease_id, l.lease_no, l.worker_id, l.need, l.singleton_key, l.capped
+    returning l.n, l.lease_id, l.lease_no, l.worker_id, l.need, l.capped
   ), jobs as (
     -- An array, so that all leases are locked before the first job is.
     delete from pgwf.job as j
     where j.n = any (array(select d.n from dropped as d) || case when p_lease_ids is null then p_n end)
     returning j.*
-  ), gone as materialized (
+  ), archived as (
+    insert into pgwf.archive (
+      n, job_id, outcome, need, priority, singleton_key, wait_for, unmet, available_at, expires_at, lapses, cancel_at,
+      cancel_by, cancel_reason, last_error, lease_id, lease_no, worker_id, created_at, archived_at)
     select
-      j.*, d.lease_id, d.lease_no, coalesce(d.worker_id, p_worker_id) as worker_id, d.singleton_key as key,
-      case when d.capped then d.need end as capped
+      j.n, j.job_id, p_outcome, j.need, j.priority, j.singleton_key, j.wait_for,
+      case when j.pending > 0 then array(select w.child from pgwf.edge as w where w.waiter = j.n) end,
+      j.available_at, j.expires_at, j.lapses, j.cancel_at, j.cancel_by, j.cancel_reason, j.last_error, d.lease_id,
+      d.lease_no, coalesce(d.worker_id, p_worker_id), j.created_at, p_now
     from jobs as j
     full join dropped as d on d.n = j.n  -- There is no lease without a job.
-  ), traced as (
+    returning n, lease_id, lease_no, singleton_key
+  )
+  select
+    array_agg(a.n),
+    array_agg(a.lease_id),
+    array_agg(a.lease_no),
+    -- A lease holds the key that its job has.
+    array_agg((a.singleton_key, a.n)::pgwf.held) filter (where a.singleton_key is not null and a.lease_no is not null),
+    (select array_agg(d.need) from dropped as d where d.capped)
+  into n, lease_ids, v_lease_nos, v_held, v_needs
+  from archived as a;
+  if n is null then
+    return;
+  end if;
+  if pgwf._tracing() then
     insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id)
     select
       p_now,
@@ -50,31 +70,10 @@ begin
         when 'cancelled' then 'job_cancel_archived'
         else 'job_expire_archived'
       end,
-      g.n,
-      g.lease_no,
+      e.n,
+      e.lease_no,
       p_worker_id
-    from gone as g
-    where (select s.trace_enabled from pgwf.setting as s where s.only_row)
-  ), archived as (
-    insert into pgwf.archive (
-      n, job_id, outcome, need, priority, singleton_key, wait_for, unmet, available_at, expires_at, lapses, cancel_at,
-      cancel_by, cancel_reason, last_error, lease_id, lease_no, worker_id, created_at, archived_at)
-    select
-      g.n, g.job_id, p_outcome, g.need, g.priority, g.singleton_key, g.wait_for,
-      case when g.pending > 0 then array(select w.child from pgwf.edge as w where w.waiter = g.n) end,
-      g.available_at, g.expires_at, g.lapses, g.cancel_at, g.cancel_by, g.cancel_reason, g.last_error, g.lease_id,
-      g.lease_no, g.worker_id, g.created_at, p_now
-    from gone as g
-  )
-  select
-    array_agg(g.n),
-    array_agg(g.lease_id),
-    array_agg((g.key, g.n)::pgwf.held) filter (where g.key is not null),
-    array_agg(g.capped) filter (where g.capped is not null)
-  into n, lease_ids, v_held, v_needs
-  from gone as g;
-  if n is null then
-    return;
+    from unnest(n, v_lease_nos) as e(n, lease_no);
   end if;
   -- Not in the statement that took the job rows: edges of waiters that registered before are seen here.
   if exists (select from pgwf.edge as e where e.child = any (_end.n)) then
