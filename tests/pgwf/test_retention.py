@@ -215,6 +215,36 @@ def test_a_job_waits_for_what_is_being_forgotten_as_for_what_is_finished(
     assert (pgwf.status("a"), pgwf.status("old")) == (status, None if end == "commit" else "completed")
 
 
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_of_two_that_forget_at_once_the_second_leaves_it_to_the_first(
+    clock: Clock, pgwf: Leasing, own_database: str, end: Any
+) -> None:
+    finish(pgwf, "a")
+    clock.advance(days=2)
+    with Session(own_database) as other:
+        other.run("begin")
+        assert other.run("select pgwf.retain('1 day') > 0") == [(True,)]
+
+        assert pgwf.value("retain", keep=DAY) == 0
+        other.run(end)
+
+    assert (pgwf.value("retain", keep=DAY) > 0) == (end == "rollback")
+
+
+def test_of_two_that_make_a_partition_at_once_the_second_makes_none(clock: Clock, own_database: str) -> None:
+    make: Any = "select pgwf._add_partition('archive', 'archive_90000000', '90000000', '95000000')"
+    with Session(own_database) as first, Session(own_database) as second:
+        first.run("begin")
+        first.run("lock table pgwf.archive in share row exclusive mode")
+        making = second.start(make)
+        second.wait_blocked()
+
+        assert first.run(make) == [(1,)]
+        first.run("commit")
+
+        assert making.result(timeout=20) == [(0,)]
+
+
 def test_a_job_cannot_wait_for_what_is_forgotten(pgwf: Leasing, lease: dict[str, Any]) -> None:
     pgwf.value("retain", keep=DAY)
 

@@ -18,7 +18,7 @@ begin
   execute format(
     'alter table pgwf.%I attach partition pgwf.%I for values from (%L) to (%L)', p_parent, p_name, p_from, p_to);
   return 1;
-exception when lock_not_available or check_violation then
+exception when lock_not_available or check_violation or duplicate_table then  -- somebody else made it meanwhile
   return 0;
 end
 $$;
@@ -177,11 +177,19 @@ begin
 end
 $$;
 
+-- Whether nobody else forgets just now: two would wait for each other's rows.
+create or replace function pgwf._is_only_retention()
+returns boolean
+language sql
+volatile
+as $$ select pg_try_advisory_xact_lock(hashtextextended('pgwf.retention', 0)) $$;
+
 -- Forget jobs that finished, and trace rows that were written, longer than p_keep ago: at most p_limit of each, so
 -- call again while it returns p_limit or more. An id that is forgotten may be used again. Also makes partitions ahead
 -- and drops what is empty; when somebody reads such a table, it is left for the next call. Returns how many rows
--- went. Call it in a transaction of its own. Where there are runs of pgwf_sdk, call pgwf_sdk.retain instead. Locks: the
--- rows it forgets; partitioned tables for at most 50 ms of waiting. Errors: 23502, WF001, WF020.
+-- went, 0 while another call is at it. Call it in a transaction of its own. Where there are runs of pgwf_sdk, call
+-- pgwf_sdk.retain instead. Locks: the rows it forgets; partitioned tables for at most 50 ms of waiting. Errors: 23502,
+-- WF001, WF020.
 create or replace function pgwf.retain(p_keep interval, p_limit int default 10000)
 returns int
 language plpgsql
@@ -200,6 +208,8 @@ begin
     perform pgwf._refuse('WF001', format('keep must be 0 to 1000 years, not %s', p_keep));
   elsif p_limit is null or p_limit <= 0 then
     perform pgwf._refuse_nonpositive('limit', p_limit);
+  elsif not pgwf._is_only_retention() then
+    return 0;
   end if;
   v_before := pgwf._now() - p_keep;
   v_forgotten := cardinality(pgwf._forget(v_before, p_limit)) + pgwf._trim_trace(v_before, p_limit);

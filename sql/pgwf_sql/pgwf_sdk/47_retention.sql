@@ -23,8 +23,8 @@ begin
     begin
       perform pgwf_journal._make_partition('entry_' || v_from, v_from::text, (v_from + v_jobs)::text);
       v_added := v_added + 1;
-    exception when lock_not_available or check_violation then
-      raise debug 'journals are in use, the next call makes their partition';
+    exception when lock_not_available or check_violation or duplicate_table then
+      raise debug 'journals are in use, the next call makes their partition, if nobody else has';
     end;
   end loop;
   return v_added;
@@ -101,8 +101,8 @@ $$;
 -- one that something younger keeps is emptied run by run once the runs ended p_partition_grace (default a day) longer ago than
 -- that, which costs more.  At most p_limit of each, so call it again while it returns p_limit or more.  Also makes partitions ahead.
 -- Call it regularly, in a transaction of its own, as the owner of the schemas (or as pgwf_console).  A forgotten id may
--- be used again.  Returns how many rows of jobs and of the trace went.
--- Locks: what it forgets; partitioned tables for at most 50 ms of waiting, otherwise the next call drops the partition.
+-- be used again.  Returns how many rows of jobs and of the trace went, 0 while another call is at it.
+-- Locks: what it forgets and partitioned tables, for at most 50 ms of waiting; what others hold is left for the next call.
 -- Errors: WS004, WF020.
 create or replace function pgwf_sdk.retain(p_keep interval, p_limit int default 10000, p_partition_grace interval default '1 day') returns int
 language plpgsql volatile
@@ -115,7 +115,7 @@ declare
   v_past bigint := (select s.last_value from pgwf.pos s);
   v_n bigint[];
   v_partition record;
-  v_forgotten int;
+  v_forgotten int := 0;
 begin
   perform pgwf._require_read_committed();
   if p_keep is null or p_partition_grace is null or p_keep < '0' or p_partition_grace < '0' or p_keep > YEARS_MAX or p_partition_grace > YEARS_MAX
@@ -126,17 +126,28 @@ begin
       message = format('retain: keep is %s, limit is %s and grace is %s; expected 0 to 1000 years, 1 or more, and 0 to 1000 years',
         coalesce(p_keep::text, 'NULL'), coalesce(p_limit::text, 'NULL'), coalesce(p_partition_grace::text, 'NULL'));
   end if;
+  if not pgwf._is_only_retention() then
+    return 0;
+  end if;
   v_before := pgwf_sdk._now() - p_keep;
 
-  v_n := pgwf._forget(v_before - p_partition_grace, p_limit);
-  perform pgwf_sdk._forget_runs(v_n);
-  perform pgwf_journal._forget(v_n);
-  v_forgotten := cardinality(v_n) + pgwf._trim_trace(v_before, p_limit);
+  begin
+    v_n := pgwf._forget(v_before - p_partition_grace, p_limit);
+    perform pgwf_sdk._forget_runs(v_n);
+    perform pgwf_journal._forget(v_n);
+    v_forgotten := cardinality(v_n) + pgwf._trim_trace(v_before, p_limit);
+  exception when lock_not_available then
+    raise debug 'somebody holds such a run, the next call goes on';
+  end;
 
   for v_partition in select p.name, p.from_n, p.to_n from pgwf_journal._partitions() p where p.to_n <= v_past loop
     continue when not pgwf_sdk._is_past(v_partition.from_n, v_partition.to_n, v_before);
-    v_forgotten := v_forgotten
-      + pgwf_sdk._forget_partition(v_partition.name, v_partition.from_n, v_partition.to_n, v_before, p_limit);
+    begin
+      v_forgotten := v_forgotten
+        + pgwf_sdk._forget_partition(v_partition.name, v_partition.from_n, v_partition.to_n, v_before, p_limit);
+    exception when lock_not_available then
+      raise debug 'somebody holds a run of partition %, the next call goes on', v_partition.name;
+    end;
     exit when v_forgotten >= p_limit;
   end loop;
   perform pgwf_sdk.add_partitions();

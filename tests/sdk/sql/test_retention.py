@@ -307,6 +307,31 @@ def test_result_says_that_the_run_has_expired(db: Conn, dsn: str, clock: Clock, 
             run.status()
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["a whole partition", "run by run"])
+@pytest.mark.parametrize(
+    "held", ["select from pgwf_sdk.run where run_id = 'old' for update", "select pgwf_sdk.retain('1 day')"]
+)
+def test_a_run_that_somebody_holds_or_forgets_is_left_for_the_next_call(
+    db: Conn, hand: Hand, clock: Clock, two_sessions: tuple[Session, Session], whole: bool, held: Any
+) -> None:
+    go_to(db, 1)
+    finish(db, hand, "old")
+    if not whole:
+        start(db, "pin")
+    go_to(db, SECOND)
+    clock.advance(days=3)
+    holder, _ = two_sessions
+    holder.run("begin")
+    holder.run(held)
+
+    assert retain(db, timedelta(days=1)) == 0
+    holder.run("rollback")
+
+    assert status(db, "old") == "completed"
+    assert retain(db, timedelta(days=1)) > 0
+    assert rows(db, "select from pgwf_sdk.run where run_id = 'old'") == []
+
+
 @pytest.mark.parametrize(
     "arguments", ["null", "'-1 day'", "'1 day', 0", "'1 day', null", "'1 day', 1, null", "'1 day', 1, '-1 s'"]
 )
