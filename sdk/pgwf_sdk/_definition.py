@@ -216,9 +216,7 @@ class Workflow(Generic[P, R_co]):
                 f"input of workflow {self.name!r}: {error}; expected an object with args and kwargs"
             ) from error
         parameters = self.parameters
-        args = tuple(
-            self._argument(parameters.codec_at(i), raw, parameters.name_at(i)) for i, raw in enumerate(encoded.args)
-        )
+        args = tuple([self._argument(parameters.codec_at(i), raw, i) for i, raw in enumerate(encoded.args)])
         kwargs = {name: self._argument(parameters.codec_named(name), raw, name) for name, raw in encoded.kwargs.items()}
         try:
             parameters.check(args, kwargs)
@@ -228,10 +226,11 @@ class Workflow(Generic[P, R_co]):
             ) from error
         return args, kwargs
 
-    def _argument(self, codec: Codec, raw: msgspec.Raw, name: str) -> Any:
+    def _argument(self, codec: Codec, raw: msgspec.Raw, place: int | str) -> Any:
         try:
             return codec.extract(bytes(raw))
         except UndecodableError as error:
+            name = place if isinstance(place, str) else self.parameters.name_at(place)
             raise UndecodableError(f"workflow {self.name!r}: argument {name}: {error}") from error
 
 

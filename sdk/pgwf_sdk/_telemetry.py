@@ -53,6 +53,9 @@ __all__ = ["RunTrace", "Starting", "Telemetry"]
 _SCOPE = "pgwf_sdk"
 _PROPAGATOR = TraceContextTextMapPropagator()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNCONFIGURED = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
+_OPENED = Phase.OPENED  # Until Python 3.12 a look at a member of an enumeration takes as long as a call.
+_RUN = Kind.RUN
 
 # What a resolved call is called, by kind; kinds that are missing are instants and get no span.
 _SPAN_VERBS: Mapping[Kind, str] = {
@@ -135,7 +138,7 @@ class Telemetry:
 
     def _tracer(self) -> Tracer | None:
         provider = self._tracer_provider or trace.get_tracer_provider()
-        if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
+        if isinstance(provider, _UNCONFIGURED):
             return None
         if self._traced is None or self._traced[0] is not provider:
             tracer = provider.get_tracer(_SCOPE)
@@ -195,9 +198,7 @@ class RunTrace:
         self._claimed_ns = time.time_ns()
         self._is_released = False
         self._attempt_ns: dict[str, int] = {}
-        self._opened: dict[tuple[str, int], Entry] = {}
-        self._began: Entry | None = None
-        self._remember(history)
+        self._opened = {(entry.scope, entry.call): entry for entry in history if entry.phase is _OPENED}
         if tracer is not None:
             self._start = _context_of(trace)
             self._root = self._root_context(tracer, trace)
@@ -208,10 +209,10 @@ class RunTrace:
 
     def attempt_began(self, key: str, step: str, number: int) -> AbstractContextManager[Any] | None:
         """An attempt begins now; its span is to be entered if there is one."""
-        began_ns = time.time_ns()
-        self._attempt_ns.setdefault(key, began_ns)
         if self._tracer is None:
             return None
+        began_ns = time.time_ns()
+        self._attempt_ns.setdefault(key, began_ns)
         span = self._span(
             f"attempt {step}",
             parent=self._child_context(key),
@@ -233,9 +234,10 @@ class RunTrace:
 
     def committed(self, entries: Sequence[Entry]) -> None:
         """Emit what `entries` say. To be called once for each entry, after the commit that made it durable."""
-        self._remember(entries)
         for entry in entries:
-            if entry.kind is Kind.RUN and entry.phase is not Phase.OPENED:
+            if entry.phase is _OPENED:
+                self._opened[entry.scope, entry.call] = entry
+            elif entry.kind is _RUN:
                 self._ended(entry)
             elif self._tracer is not None and entry.phase.is_resolving and entry.kind in _SPAN_VERBS:
                 self._resolved(entry)
@@ -275,13 +277,6 @@ class RunTrace:
     def _activation_role(self) -> str:
         return f"activation|lease {self._lease_no}"
 
-    def _remember(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            if entry.phase is Phase.OPENED:
-                self._opened[entry.scope, entry.call] = entry
-                if entry.kind is Kind.RUN:
-                    self._began = entry
-
     def _resolved(self, entry: Entry) -> None:
         opened = self._opened.get((entry.scope, entry.call))
         end_ns = _nanoseconds(entry.recorded_at)
@@ -305,7 +300,7 @@ class RunTrace:
         span.end(end_ns)
 
     def _ended(self, entry: Entry) -> None:
-        began_at = entry.recorded_at if self._began is None else self._began.recorded_at
+        began_at = self._opened.get((entry.scope, entry.call), entry).recorded_at
         attributes = {"workflow": self._workflow, "outcome": _OUTCOMES[entry.phase]}
         self._metrics.run_completed.add(1, attributes)
         self._metrics.run_duration.record((entry.recorded_at - began_at).total_seconds(), attributes)

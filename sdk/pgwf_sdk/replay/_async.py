@@ -100,8 +100,9 @@ class AsyncActivation:
     def close(self) -> None:
         """Put the coroutines away, without effect on the run; idempotent."""
         self._machine.is_latched = True
-        with self._loop.entered():
-            self._loop.close_tasks()
+        if self._loop.is_running():
+            with self._loop.entered():
+                self._loop.close_tasks()
 
     def _proceed(self) -> list[Command]:
         machine, root = self._machine, self._root

@@ -6,7 +6,7 @@ A call is settled once, by the entry that resolves it. Who waits for it (a futur
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import msgspec
 
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 FAILURE_MARK = b'{"$failure":'
 """Heads the payload of a value whose function raised: a value has no phase of its own for that."""
+
+_COMPLETED: Final = Phase.COMPLETED  # Until Python 3.12 a look at a member of an enumeration takes as long as a call.
 
 
 class Waiter(Protocol):
@@ -138,7 +140,7 @@ class StepCall(PendingCall):
         return (self.step.finishes and not self.is_done and not self.is_abandoned) or super().abandon()
 
     def settle(self, entry: Entry) -> None:
-        if entry.phase == Phase.COMPLETED:
+        if entry.phase == _COMPLETED:
             self.value = self.step.codec.decode(entry.payload, entry.encoding)
             if self.step.undo is not None:
                 self.scope.machine.plans.append(Plan(self.step.undo_step, (self.value,), {}, self.id.key, self.code))
@@ -203,7 +205,7 @@ class SignalCall(PendingCall):
         return AwaitSignal(self.id, self.name, self.timeout, self.opened)
 
     def settle(self, entry: Entry) -> None:
-        if entry.phase == Phase.COMPLETED:
+        if entry.phase == _COMPLETED:
             self.value = self.codec.decode_sent(entry.payload, entry.encoding)
         else:
             within = "" if self.timeout is None else f" within {limit_words(self.timeout)}"
@@ -257,7 +259,7 @@ class ChildCall(PendingCall):
         return True
 
     def settle(self, entry: Entry) -> None:
-        if entry.phase == Phase.COMPLETED:
+        if entry.phase == _COMPLETED:
             self.value = self.call.workflow.codec.decode(entry.payload, entry.encoding)
         else:
             name, status = self.call.workflow.name, Phase(entry.phase).label
@@ -297,7 +299,7 @@ class HumanCall(PendingCall):
         return OpenHuman(self.id, self.request, self.opened)
 
     def settle(self, entry: Entry) -> None:
-        if entry.phase == Phase.COMPLETED:
+        if entry.phase == _COMPLETED:
             self.value = self._decision(entry)
         elif entry.phase == Phase.FAILED:
             self.error = _failure.rebuild(entry.payload)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pgwf_journal import Kind
 from pgwf_sdk._errors import HistoryError
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pgwf_journal import Entry
 
 __all__ = ["History"]
+
+_PATCH: Final = Kind.PATCH  # Until Python 3.12 a look at a member of an enumeration takes as long as a call.
 
 
 class History:
@@ -45,7 +47,7 @@ class History:
                     expected_seq=expected,
                     found_seq=entry.seq,
                 )
-            if entry.kind == Kind.PATCH:
+            if entry.kind == _PATCH:
                 self.markers.add(entry.name)
             known.append(entry)
 

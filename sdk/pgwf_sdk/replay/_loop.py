@@ -63,7 +63,7 @@ class _Entered:
         self._outer = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage] - documented for loop implementors
         self._hooks = sys.get_asyncgen_hooks()
         asyncio._set_running_loop(self._loop)  # pyright: ignore[reportPrivateUsage]
-        sys.set_asyncgen_hooks(firstiter=None, finalizer=None)
+        sys.set_asyncgen_hooks(None, None)  # Those of the outer loop would take what is not its own.
 
     def __exit__(self, *_: object) -> None:
         sys.set_asyncgen_hooks(*self._hooks)

@@ -8,7 +8,7 @@ the open calls handed to the worker as commands.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pgwf_journal import Kind, Phase
 from pgwf_sdk._errors import RunCancelled, UndecodableError
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from pgwf_sdk.replay._places import Line
 
 __all__ = ["CancelRequest", "Machine"]
+
+_OPENED: Final = Phase.OPENED  # Until Python 3.12 a look at a member of an enumeration takes as long as a call.
+_PATCH: Final = Kind.PATCH
 
 
 class CancelRequest:
@@ -128,7 +131,7 @@ class Machine:
                 call.code = call.code or line_of_caller()
                 self.difference = (call, recorded)
                 self.blocked = Blocked(_mismatch.different_call(self, call, recorded))
-        elif recorded.phase == Phase.OPENED:
+        elif recorded.phase == _OPENED:
             call.opened = recorded
             self._unsent.append(call)
         return False
@@ -216,14 +219,14 @@ class Machine:
                     self.now = max(self.now, entry.recorded_at)
                     self.cancel = CancelRequest(_mismatch.cancel_error(self.run.run_id, entry))
                     return self.cancel
-                if entry.kind == Kind.PATCH:
+                if entry.kind == _PATCH:
                     self._note_marker(entry.name)
                 continue
             scope = self._scopes.get(entry.scope)
             if scope is None or entry.call > scope.calls:
                 self.blocked = Blocked(_mismatch.call_not_made(self, entry, self.open_calls()))
                 return None
-            if entry.phase == Phase.OPENED:
+            if entry.phase == _OPENED:
                 self._note_opened(scope, entry)
                 continue
             call = scope.open.pop(entry.call, None)
@@ -275,7 +278,7 @@ class Machine:
         history = self.history
         for entry in history.entries[history.cursor :]:
             history.cursor += 1
-            if entry.kind == Kind.PATCH:
+            if entry.kind == _PATCH:
                 self._note_marker(entry.name)
             if not entry.call:
                 continue
@@ -286,7 +289,7 @@ class Machine:
             call = scope.open.get(entry.call)
             if call is not None:
                 call.opened = entry
-                call.is_done = entry.phase != Phase.OPENED
+                call.is_done = entry.phase != _OPENED
         unsent = [call for call in self._must_record if not (call.is_sent or call.is_done or call.is_abandoned)]
         for call in unsent:
             call.is_sent = True
@@ -342,5 +345,5 @@ class Machine:
 
     def _note_marker(self, name: str) -> None:
         for call in self._must_record:
-            if call.kind == Kind.PATCH and call.name == name:
+            if call.kind == _PATCH and call.name == name:
                 call.is_done = True

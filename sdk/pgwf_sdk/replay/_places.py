@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -36,7 +37,7 @@ def line_of_task(task: asyncio.Task[Any]) -> Line | None:
     awaited: Any = task.get_coro()
     while awaited is not None:
         frame: FrameType | None = getattr(awaited, "cr_frame", None)
-        if frame is not None and not frame.f_code.co_filename.startswith(_OWN_FILES):
+        if frame is not None and not _is_own(frame.f_code.co_filename):
             found = (frame.f_code.co_filename, frame.f_lineno)
         awaited = getattr(awaited, "cr_await", None)
     return found
@@ -48,7 +49,7 @@ def line_of_error(error: BaseException) -> Line | None:
     trace = error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if not name.startswith(_OWN_FILES):
+        if not _is_own(name):
             found = (name, trace.tb_lineno)
         trace = trace.tb_next
     return found
@@ -60,10 +61,15 @@ def line_of_function(fn: Callable[..., Any]) -> Line | None:
     return None if code is None else (code.co_filename, code.co_firstlineno)
 
 
+@cache
+def _is_own(file: str) -> bool:
+    return file.startswith(_OWN_FILES)
+
+
 def _innermost(frame: FrameType | None) -> Line | None:
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_OWN_FILES):
+        if not _is_own(name):
             return name, frame.f_lineno
         frame = frame.f_back
     return None

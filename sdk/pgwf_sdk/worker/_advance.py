@@ -170,7 +170,7 @@ class Attempt(NamedTuple):
     heartbeat: str | None = None
 
 
-class ItemAnswer(NamedTuple):
+class ItemAnswer(Struct, frozen=True):
     """What became of one item; `inbox` has the rows that kept it from parking or deciding, `taken` the ids of children
     (of any item of the call) that exist already, or the keys of calls that cannot attach."""
 
@@ -180,7 +180,7 @@ class ItemAnswer(NamedTuple):
     taken: list[str]
 
 
-class Claim(NamedTuple):
+class Claim(Struct, frozen=True):
     """A leased run with all a worker needs to go on. `head` may be past the last of `history`: read the rest.
 
     `need` is its home need, `current_need` the one it was claimed by.
@@ -340,7 +340,7 @@ def now_of(row: tuple[Any, ...]) -> datetime:
     return now_at
 
 
-def inbox_rows(rows: list[dict[str, Any]] | None) -> list[InboxRow]:
+def inbox_rows(rows: list[dict[str, Any]]) -> list[InboxRow]:
     """Inbox rows from the JSON form in which an answer carries them."""
     return [
         InboxRow(
@@ -352,7 +352,7 @@ def inbox_rows(rows: list[dict[str, Any]] | None) -> list[InboxRow]:
             row["encoding"],
             datetime.fromisoformat(row["received_at"]),
         )
-        for row in rows or ()
+        for row in rows
     ]
 
 
@@ -380,7 +380,7 @@ def _claim(row: tuple[Any, ...]) -> Claim:
         streak=streak,
         head=head,
         history=history,
-        inbox=inbox_rows(inbox),
+        inbox=inbox_rows(inbox) if inbox else [],
         attempts={
             note["key"]: Attempt(
                 note["no"],
@@ -388,8 +388,10 @@ def _claim(row: tuple[Any, ...]) -> Claim:
                 datetime.fromisoformat(note["next_at"]),
                 note["heartbeat"],
             )
-            for note in attempts or ()
-        },
+            for note in attempts
+        }
+        if attempts
+        else {},
         now_at=now_at,
     )
 

@@ -1,11 +1,12 @@
 """What is to be said about a run with its next item."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from pgwf_journal import ENCODING_JSON, Kind, Phase
+from pgwf_journal import ENCODING_JSON, Kind, NewEntry, Phase
 from pgwf_sdk import _failure
 from pgwf_sdk._errors import PgwfError, RunConflictError, RunCycleError, RunNotFoundError
 from pgwf_sdk.replay import AttachRun, CallId, OpenAwakeable, OpenHuman, StartChild
@@ -14,6 +15,8 @@ from pgwf_sdk.worker._advance import Attaching, AttemptNote, ChildStart, ItemAns
 from pgwf_sdk.worker._openings import child_start, task_opening
 from pgwf_sdk.worker._waits import Draft, Resolution, Wait, Waits, draft, opening
 
+_OPENED: Final = Phase.OPENED
+
 DEFERRED_ENTRIES_MAX: Final = 100
 """So many results the code of a run may know before they are recorded; a crash repeats no more steps than that."""
 
@@ -21,21 +24,20 @@ DEFERRED_BYTES_MAX: Final = 1 << 20
 """Payload of such results after which they are recorded."""
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(Struct):
     """Entries and what goes with them, gathered while the item before them is on its way.
 
     The code of the run knows the first `told` of its drafts already: they are no reason to say anything, and go first.
     """
 
-    drafts: list[Draft] = field(default_factory=list)
-    consumed: list[int] = field(default_factory=list)
-    children: list[ChildStart] = field(default_factory=list)
-    tasks: list[TaskOpening | TaskClosing] = field(default_factory=list)
-    attempts: list[AttemptNote] = field(default_factory=list)
-    by_deadline: list[Wait] = field(default_factory=list)
-    cancels: list[str] = field(default_factory=list)
-    attaches: list[Attaching] = field(default_factory=list)
+    drafts: list[Draft] = []
+    consumed: list[int] = []
+    children: list[ChildStart] = []
+    tasks: list[TaskOpening | TaskClosing] = []
+    attempts: list[AttemptNote] = []
+    by_deadline: list[Wait] = []
+    cancels: list[str] = []
+    attaches: list[Attaching] = []
     told: int = 0
 
     def __bool__(self) -> bool:
@@ -48,6 +50,14 @@ class Batch:
         return self.drafts[self.told :]
 
     @property
+    def has_results(self) -> bool:
+        """True when the code waits for some of the news, and not only others for its waits to be recorded."""
+        for one in self.news:  # noqa: SIM110 - a loop costs a third of `any`, and this is asked at every step
+            if one.entry.phase is not _OPENED:
+                return True
+        return False
+
+    @property
     def is_deferrable(self) -> bool:
         """True when all that is new may be told at once, and recorded with what comes next."""
         if not self.drafts or not self.drafts[-1].is_deferred or len(self.drafts) > DEFERRED_ENTRIES_MAX:
@@ -55,6 +65,12 @@ class Batch:
         if self.consumed or self.children or self.attempts or self.tasks or self.cancels or self.attaches:
             return False
         return all(one.is_deferred for one in self.drafts) and _weight(self.drafts) <= DEFERRED_BYTES_MAX
+
+    def entries(self, numbers: Mapping[tuple[str, int], int]) -> list[NewEntry]:
+        """What is to be appended, with the user's lines by number."""
+        return [
+            one.entry if one.code is None else replace(one.entry, code=numbers.get(one.code)) for one in self.drafts
+        ]
 
     def add(self, resolution: Resolution) -> None:
         """Take over what the inbox and the clock resolved."""

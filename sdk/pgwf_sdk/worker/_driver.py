@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Concatenate, ParamSpec
 
-from msgspec.structs import replace
-
 from pgwf_journal import ENCODING_JSON as JSON
 from pgwf_journal import Entry, Kind, Phase
 from pgwf_sdk import _failure
@@ -53,6 +51,8 @@ P = ParamSpec("P")
 
 _BROKEN_DELAY = timedelta(seconds=5)
 _WAIT_KINDS = (Kind.TIMER, Kind.SIGNAL)
+_CANCEL = Kind.CANCEL
+_OPENED = Phase.OPENED  # Until Python 3.12 a look at a member of an enumeration takes as long as a call.
 _NO_NUMBERS: dict[tuple[str, int], int] = {}
 
 
@@ -77,9 +77,8 @@ class Driver:
         self._port = port
         self._head = Head(claim)
         self._lapsed = claim.streak > 0
-        self.waits = Waits(
-            claim.inbox, deadline=claim.deadline, is_cancelled=any(entry.kind is Kind.CANCEL for entry in claim.history)
-        )
+        is_cancelled = _CANCEL in [entry.kind for entry in claim.history]
+        self.waits = Waits(claim.inbox, deadline=claim.deadline, is_cancelled=is_cancelled)
         self._size = JournalSize(claim, port.journal_limits, trace)
         self._steps = Stepping(claim, port, self)
         self.occupant = Occupant(claim.current_need, self._steps.count_with_need)
@@ -300,14 +299,8 @@ class Driver:
         if item is None:
             self._alarm.set(_earliest(self._steps.next_instant, self.waits.next_instant()))
             return
-        item.entries = [
-            one.entry if one.code is None else replace(one.entry, code=numbers.get(one.code))
-            for one in self._batch.drafts
-        ]
-        item.consumed, item.children = self._batch.consumed, self._batch.children
-        item.tasks, item.attempts, item.cancels = self._batch.tasks, self._batch.attempts, self._batch.cancels
-        item.attaches = self._batch.attaches
-        item.decides, item.told = bool(self._batch.by_deadline) or self._wants_inbox, self._batch.told
+        item.entries = self._batch.entries(numbers)
+        item.decides = self._wants_inbox or bool(self._batch.by_deadline)
         self._wants_inbox = False
         self._in_flight, self._batch = self._batch, Batch()
         self.is_giving_back = item.disposition != "keep"
@@ -336,12 +329,9 @@ class Driver:
         if turn is None:
             return False
         batch.take_told(self._batch)
-        item = self._item("keep")
+        item = self._item("keep", batch)
         numbers = self._port.code_numbers({one.code for one in batch.drafts if one.code is not None}, _nothing) or {}
-        item.entries = [
-            replace(one.entry, code=None if one.code is None else numbers.get(one.code)) for one in batch.drafts
-        ]
-        item.attempts, item.told = batch.attempts, batch.told
+        item.entries = batch.entries(numbers)
         self._turn, self._in_flight = item.entries[-1].key, batch
         turn.set_result(item)
         return True
@@ -372,6 +362,7 @@ class Driver:
                 self._size.say_blocked()
             return self._item(
                 self._leaving,
+                batch,
                 need=self._home.need if self._leaving == "hop" else None,
                 delay=self._leave_delay if self._leaving == "release" else None,
                 note=self._leave_note,
@@ -382,30 +373,31 @@ class Driver:
             and not batch.by_deadline
             and (moved := self._home.move(batch)) is not None
         ):
-            return self._item(moved, need=self._home.need)
-        if not is_idle or any(one.entry.phase is not Phase.OPENED for one in batch.news):
-            return self._item("keep") if batch or self._wants_inbox else None
-        return self._parking_item()
+            return self._item(moved, batch, need=self._home.need)
+        if not is_idle or batch.has_results:
+            return self._item("keep", batch) if batch or self._wants_inbox else None
+        return self._parking_item(batch)
 
-    def _parking_item(self) -> Item | None:
+    def _parking_item(self, batch: Batch) -> Item | None:
         """Nothing of the run can go on here: give it back, unless it is about to go on."""
         if (need := self._steps.next_need) is not None:
-            return self._item("hop", need=need)
+            return self._item("hop", batch, need=need)
         until = _earliest(self._steps.next_instant, self.waits.next_instant(), self.waits.earliest_opening())
         delay = self.waits.shortest_opening()
         now = self._port.now()
-        if self._engine.is_ending and self._batch:
-            return self._item("keep")  # Once that is recorded, the run is over.
+        if self._engine.is_ending and batch:
+            return self._item("keep", batch)  # Once that is recorded, the run is over.
         linger = self._port.linger
         if (until is not None and until - now < linger) or (delay is not None and delay < linger):
-            return self._item("keep") if self._batch else None
+            return self._item("keep", batch) if batch else None
         # These entries cost no commit here, and tell people what the run waits for, and no longer waits for.
-        self._batch.drafts += self._withdrawn
+        batch.drafts += self._withdrawn
         self._withdrawn.clear()
         for wait in self.waits.silent():
-            self._batch.open(self.claim.run_id, wait)
+            batch.open(self.claim.run_id, wait)
         # Whatever fleet it is with now, a run that waits goes on at home.
-        return self._item("park", until=until, delay=delay, need=self._home.need, wake_after=self._engine.wake_after)
+        need = self._home.need
+        return self._item("park", batch, until=until, delay=delay, need=need, wake_after=self._engine.wake_after)
 
     def _last_item(self, outcome: Outcome) -> Item:
         ending = ending_of(self.claim, outcome)
@@ -414,11 +406,12 @@ class Driver:
             self._batch.take_told(told)
         else:
             self._batch.drafts.append(Draft(ending.entry))
-        return self._item(ending.disposition, need=ending.need, note=ending.note)
+        return self._item(ending.disposition, self._batch, need=ending.need, note=ending.note)
 
     def _item(
         self,
         disposition: Disposition,
+        batch: Batch,
         *,
         until: datetime | None = None,
         delay: timedelta | None = None,
@@ -438,6 +431,13 @@ class Driver:
             inbox_seen=self.waits.inbox_seen,
             wake_after=wake_after,
             lapsed=self._lapsed,
+            told=batch.told,
+            children=batch.children,
+            consumed=batch.consumed,
+            tasks=batch.tasks,
+            attempts=batch.attempts,
+            cancels=batch.cancels,
+            attaches=batch.attaches,
         )
 
     # -- after a commit -------------------------------------------------------------------------------------------
@@ -452,7 +452,7 @@ class Driver:
         self.trace.committed(entries)
         self._size.grow(news)
         for entry in entries:
-            if entry.phase is not Phase.OPENED:
+            if entry.phase is not _OPENED:
                 if entry.kind in STEP_KINDS:
                     self._steps.committed(entry.key)
                 continue

@@ -2,7 +2,8 @@
 
 import json
 import logging
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgwf_journal import ENCODING_JSON, Kind, NewEntry, Phase
 from pgwf_sdk import _failure
@@ -12,8 +13,7 @@ from pgwf_sdk.worker._advance import Claim, Disposition
 log = logging.getLogger("pgwf_sdk.worker")
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """The last item's disposition, its terminal entry (none for a blocked run), a successor's need, and a note."""
 
     disposition: Disposition

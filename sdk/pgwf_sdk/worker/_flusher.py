@@ -248,6 +248,7 @@ class Flusher:
     async def _send(
         self, items: Sequence[Item], needs: Sequence[str], slots: int
     ) -> tuple[list[ItemAnswer], list[Claim]]:
+        self._lone.stop()
         if self._connection is None:
             self._connection = await self._connect()
             self.position = Position()
@@ -343,6 +344,7 @@ class Flusher:
             await asyncio.sleep(_REFUSED_SECONDS)
 
     async def _disconnect(self) -> None:
+        self._lone.stop()
         if self._connection is not None:
             await self._connection.close()
             self._connection = None

@@ -63,7 +63,7 @@ class LoneCall:
         return None if sent is None or error is None else (sent, error)
 
     def stop(self) -> None:
-        """Wait for no answer any more: the connection is about to be closed."""
+        """Leave the connection to others, or to be closed: an answer that is under way does not come."""
         if self._call is not None:
             self._call.stop()
 

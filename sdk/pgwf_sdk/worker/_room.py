@@ -8,9 +8,10 @@ execute rests for a moment, so that those who can are first.
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, ParamSpec
+
+from msgspec import Struct
 
 from pgwf_sdk._definition import pinned
 
@@ -27,8 +28,7 @@ def _none(_need: str) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Occupant:
+class Occupant(Struct, frozen=True, eq=False):
     """A run in this worker: the need for which it was handed over, and how many of its steps that are executed have a
     given need (none while its journal is still being read)."""
 

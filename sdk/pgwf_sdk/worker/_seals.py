@@ -41,12 +41,15 @@ def sealed(sealing: Sealing, item: Item) -> Item:
 
 def opened_claim(sealing: Sealing | None, claim: Claim) -> Claim:
     """The claim with its journal, inbox and attempts in clear. SealedError: something of it cannot be opened."""
+    if not (claim.attempts or claim.inbox) and SEALED not in [entry.encoding for entry in claim.history]:
+        return claim
     sealing = sealing or _WITHOUT_KEYS
     attempts = {
         key: attempt._replace(heartbeat=sealing.open_text(attempt.heartbeat, _places.attempt_place(key)))
         for key, attempt in claim.attempts.items()
     }
-    return claim._replace(
+    return msgspec.structs.replace(
+        claim,
         history=[_places.opened_entry(sealing, entry) for entry in claim.history],
         inbox=_opened_inbox(sealing, claim.run_id, claim.inbox),
         attempts=attempts,

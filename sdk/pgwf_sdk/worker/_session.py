@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 import psycopg
+from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.conninfo import make_conninfo
 
@@ -328,7 +329,7 @@ class Session:
         if error is not None or self._stopping.is_set():
             self._return(claim, delay=timedelta(0) if error is None else _UNREAD_DELAY)
         else:
-            self._begin(claim._replace(history=history), workflow)
+            self._begin(replace(claim, history=history), workflow)
 
     def _return_unknown(self, claim: Claim) -> None:
         """A run this worker was handed by a shared need, of a workflow it does not know."""

@@ -31,6 +31,9 @@ _NONE = timedelta(0)
 STEP_KINDS = frozenset({Kind.STEP, Kind.COMPENSATION})
 """The kinds of entries that record a step."""
 
+_OPENED = Phase.OPENED  # Until Python 3.12 a look at a member of an enumeration takes as long as a call.
+_COMPLETED = Phase.COMPLETED
+
 
 @dataclass(frozen=True, slots=True)
 class _Retry:
@@ -50,7 +53,7 @@ class Stepping:
         self._retries: dict[str, _Retry] = {}
         self._hops: dict[str, RunStep] = {}
         self._beginning: dict[str, RunStep] = {}
-        self._begun = {entry.key for entry in claim.history if entry.kind in STEP_KINDS and entry.phase is Phase.OPENED}
+        self._begun = {entry.key for entry in claim.history if entry.kind in STEP_KINDS and entry.phase is _OPENED}
         self._noted = dict(claim.attempts)
         self._last: set[str] = set()
         self._ready: deque[tuple[RunStep, StepReady]] = deque()
@@ -144,7 +147,7 @@ class Stepping:
             return None
         is_deferred = attempt.command.step.is_deferred
         if isinstance(report, StepReturned):
-            done = draft(call, Phase.COMPLETED, report.payload, report.encoding, is_deferred=is_deferred)
+            done = draft(call, _COMPLETED, report.payload, report.encoding, is_deferred=is_deferred)
             batch.drafts.append(done)
         else:
             log.warning(

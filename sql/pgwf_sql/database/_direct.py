@@ -47,8 +47,9 @@ class PreparedCall:
     """A small statement of one row that is run very often: prepared, and without a cursor, which would cost more time
     than the server takes. Each of its parameters has a cast in the text.
 
-    For who alone uses a direct connection, in autocommit mode. It is answered in a callback, since waking a task for it
-    would take a tenth of the time the server needs.
+    For who alone uses a direct connection, in autocommit mode, and calls `stop` before it uses that otherwise or closes
+    it. It is answered in a callback, since waking a task for it would take a tenth of the time the server needs; and it
+    goes on listening for the answer of the next call, since to begin and to end that takes as long as all else here.
     """
 
     _numbers: ClassVar[Iterator[int]] = count(1)
@@ -62,7 +63,13 @@ class PreparedCall:
         self._formats = [_BINARY] * len(self._packers)
         self._is_prepared = False
         self._loads: list[Callable[[bytes], Any]] = []
-        self._stop_waiting: Callable[[], None] | None = None
+        self._pgconn = connection.pgconn
+        self._loop = asyncio.get_running_loop()
+        self._socket: int | None = None  # At which it listens.
+        self._is_flushing = False
+        self._results: list[pq.abc.PGresult] = []
+        self._then: Callable[[list[Any] | psycopg.Error], None] | None = None
+        self._values: list[bytes | None] = []
 
     def _numbered(self, placeholder: re.Match[str]) -> str:
         parameter, type_name = placeholder.groups()
@@ -74,31 +81,82 @@ class PreparedCall:
 
         One call at a time. Raises at once, and has sent nothing, when a parameter cannot be packed.
         """
-        pgconn = self.connection.pgconn
-        values = [None if (value := parameters[name]) is None else pack(value) for name, pack in self._packers.items()]
-
-        def run(prepared: list[pq.abc.PGresult] | psycopg.Error) -> None:
-            if isinstance(prepared, psycopg.Error):
-                then(prepared)
-                return
-            self._is_prepared = True
-            self._send(pgconn.send_query_prepared, (self._name, values, self._formats, _BINARY), answered)
-
-        def answered(results: list[pq.abc.PGresult] | psycopg.Error) -> None:
-            then(results if isinstance(results, psycopg.Error) else self._row(results))
-
+        self._values = [
+            None if (value := parameters[name]) is None else pack(value) for name, pack in self._packers.items()
+        ]
+        self._then = then
         if self._is_prepared:
-            run([])
+            self._run()
         else:
-            self._send(pgconn.send_prepare, (self._name, self._text), run)
+            self._send(self._pgconn.send_prepare, self._name, self._text)
 
     def stop(self) -> None:
-        """Wait no longer for an answer that is under way; the connection is good for nothing but to be closed."""
-        if self._stop_waiting is not None:
-            self._stop_waiting()
+        """Listen no more. An answer that is under way does not come: the connection is only good to be closed then."""
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket)
+            self._end_flushing()
+            self._socket = None
 
-    def _row(self, results: list[pq.abc.PGresult]) -> list[Any]:
-        (row,) = results
+    def _run(self) -> None:
+        self._send(self._pgconn.send_query_prepared, self._name, self._values, self._formats, _BINARY)
+
+    def _send(self, send: Callable[..., None], *what: Any) -> None:
+        self._results = []
+        try:
+            if self._socket is None:
+                self._socket = self._pgconn.socket
+                self._loop.add_reader(self._socket, self._receive)
+            send(*what)
+            if self._pgconn.flush():
+                self._is_flushing = True
+                self._loop.add_writer(self._socket, self._flush)
+        except psycopg.Error as error:
+            self.stop()
+            self._loop.call_soon(self._end, error)
+
+    def _flush(self) -> None:
+        try:
+            if self._pgconn.flush() == 0:
+                self._end_flushing()
+        except psycopg.Error:
+            self._end_flushing()  # Whoever reads is told.
+
+    def _end_flushing(self) -> None:
+        if self._is_flushing and self._socket is not None:
+            self._loop.remove_writer(self._socket)
+            self._is_flushing = False
+
+    def _receive(self) -> None:
+        """Gather what the server says, up to its last word: only that tells that the commit is done."""
+        if self._then is None:  # Something is wrong with the connection, as the next call will find out.
+            self.stop()
+            return
+        pgconn = self._pgconn
+        try:
+            pgconn.consume_input()
+            while not pgconn.is_busy():
+                if (result := pgconn.get_result()) is None:
+                    self._end()
+                    return
+                self._results.append(result)
+        except psycopg.Error as error:
+            self.stop()
+            self._end(error)
+
+    def _end(self, error: psycopg.Error | None = None) -> None:
+        for result in self._results:
+            if error is None and result.status not in _FINE:
+                error = errors.error_from_result(result, encoding=self.connection.info.encoding)
+        if error is None and not self._is_prepared:
+            self._is_prepared = True
+            self._run()
+            return
+        then, self._then = self._then, None
+        assert then is not None
+        then(self._row() if error is None else error)
+
+    def _row(self) -> list[Any]:
+        (row,) = self._results
         self._loads = self._loads or [self._load_of(row.ftype(column)) for column in range(row.nfields)]
         return [
             None if (data := row.get_value(0, column)) is None else load(data)
@@ -109,57 +167,3 @@ class PreparedCall:
         loader = self.connection.adapters.get_loader(oid, _BINARY)
         assert loader is not None, f"psycopg loads no type {oid} in binary format"
         return loader(oid, self.connection).load
-
-    def _send(
-        self,
-        send: Callable[..., None],
-        what: tuple[Any, ...],
-        then: Callable[[list[pq.abc.PGresult] | psycopg.Error], None],
-    ) -> None:
-        """`then` gets what the server says to it, up to its last word: only that tells that the commit is done."""
-        pgconn, loop = self.connection.pgconn, asyncio.get_running_loop()
-        socket = pgconn.socket
-        results: list[pq.abc.PGresult] = []
-
-        def receive() -> None:
-            try:
-                pgconn.consume_input()
-                while not pgconn.is_busy():
-                    if (result := pgconn.get_result()) is None:
-                        end()
-                        return
-                    results.append(result)
-            except psycopg.Error as error:
-                end(error)
-
-        def flush() -> None:
-            try:
-                if pgconn.flush() == 0:
-                    loop.remove_writer(socket)
-            except psycopg.Error:
-                loop.remove_writer(socket)  # Whoever reads is told.
-
-        def stop() -> None:
-            self._stop_waiting = None
-            loop.remove_reader(socket)
-            if is_large:
-                loop.remove_writer(socket)
-
-        def end(error: psycopg.Error | None = None) -> None:
-            stop()
-            for result in results:
-                if error is None and result.status not in _FINE:
-                    error = errors.error_from_result(result, encoding=self.connection.info.encoding)
-            then(results if error is None else error)
-
-        is_large = False
-        try:
-            send(*what)
-            is_large = pgconn.flush() != 0
-        except psycopg.Error as error:
-            loop.call_soon(then, error)
-            return
-        if is_large:
-            loop.add_writer(socket, flush)
-        loop.add_reader(socket, receive)
-        self._stop_waiting = stop

@@ -15,6 +15,7 @@ from pgwf_sql import query
 from pgwf_sql.database import PreparedCall
 from tests.sdk.sql.hand import Hand, Item, entry, journal, rows, start, value
 from tests.sdk.sql.race import Call, advance, race
+from tests.support import wait_until
 
 if TYPE_CHECKING:
     from tests.sdk.sql.conftest import MakeHand
@@ -183,6 +184,8 @@ def test_a_prepared_call_says_what_a_cursor_says_and_goes_on_after_an_error(dsn:
                 await answer(append, {**entry, "name": None})
             status, now_at = await answer(append, entry)
             said.append((status, now_at.tzinfo is not None))
+            append.stop()
+            await connection.execute("select 'others may use it between two calls'")
         return said
 
     async def run() -> list[tuple[str, bool]]:
@@ -192,3 +195,27 @@ def test_a_prepared_call_says_what_a_cursor_says_and_goes_on_after_an_error(dsn:
     assert asyncio.run(run()) == [("ok", True)] * 3
     stored = db.execute("select name, payload from pgwf_journal.entry where seq > 1 order by seq").fetchall()
     assert stored == [("größe", b"1"), ("größe", large), ("größe", None)]
+
+
+@pytest.mark.own_session
+def test_a_prepared_call_heeds_what_comes_between_calls_only_with_the_next(dsn: str, db: Conn, hand: Hand) -> None:
+    n, _, _ = start(db)
+    entry = {**RETURNED, "n": n, "lease_id": hand.take().lease_id, "expected_seq": 1, "payload": b"1"}
+
+    def is_there(pid: int) -> bool:
+        return bool(value(db, "select count(*) from pg_stat_activity where pid = %s", pid))
+
+    async def run() -> None:
+        connection = await psycopg.AsyncConnection.connect(dsn, autocommit=True)
+        pid = connection.info.backend_pid
+        append = PreparedCall(connection, "sdk_append_entry")
+        await answer(append, entry)
+        db.execute("select pg_terminate_backend(%s)", [pid])
+        # The server's last word is there to be read: whoever listens is told, once.
+        await asyncio.to_thread(wait_until, lambda: not is_there(pid), "the session is over")
+        with pytest.raises(psycopg.OperationalError):
+            await answer(append, {**entry, "expected_seq": 2})
+        append.stop()
+        await connection.close()
+
+    asyncio.run(run())
