@@ -78,6 +78,10 @@ class Plans:
         """The most rows that went through any node, counting what it threw away."""
         return max(_rows(node) * float(node["Actual Loops"]) for node in self.nodes)
 
+    def rows_passed_in_all(self) -> float:
+        """The rows that went through all nodes together."""
+        return sum(_rows(node) * float(node["Actual Loops"]) for node in self.nodes)
+
     def arrays_searched(self, times_max: int) -> list[str]:
         """Conditions that go through an array more often than that. Needs verbose plans.
 

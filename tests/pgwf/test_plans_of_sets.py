@@ -172,6 +172,18 @@ def reschedule_jobs_in_a_circle(pgwf: Leasing) -> Call:
     }
 
 
+def reschedule_jobs_that_are_waited_for_and_wait_for_the_head_of_a_chain(pgwf: Leasing) -> Call:
+    held = lease(pgwf)
+    chain = names("chain-")
+    submit(pgwf, chain, wait_for=each_waits_for([None, *chain[:-1]]))
+    submit(pgwf, names("wait-"), wait_for=each_waits_for(held["job_ids"]))
+    return "reschedule_jobs", {
+        **held,
+        "next_needs": ["next"] * ITEMS,
+        "wait_for": each_waits_for([chain[-1]] * ITEMS),
+    }
+
+
 def reschedule_a_job_that_waits_for_many(pgwf: Leasing) -> Call:
     submit(pgwf, names("old-"))
     pgwf.submit("parent", "parent")
@@ -248,6 +260,7 @@ PREPARATIONS: list[Callable[[Leasing], Call]] = [
     reschedule_jobs_busy_ok,
     reschedule_jobs_that_wait_for_one_each,
     reschedule_jobs_in_a_circle,
+    reschedule_jobs_that_are_waited_for_and_wait_for_the_head_of_a_chain,
     reschedule_a_job_that_waits_for_many,
     wake_jobs,
     wake_jobs_that_are_awake,
@@ -284,3 +297,16 @@ def test_a_call_about_many_jobs_goes_through_no_list_once_for_each_of_them(
     else:
         assert plans.rows_passed() <= ROWS_PER_ITEM_MAX * ITEMS
         assert plans.arrays_searched(ITEMS // 10) == []
+
+
+def test_a_set_of_reschedules_walks_over_what_they_wait_for_once(
+    planned: Leasing, connect: Callable[[], psycopg.Connection[Any]]
+) -> None:
+    """Each item could close a cycle: it is waited for, and waits for a chain. A walk for each would be quadratic."""
+    name, arguments = reschedule_jobs_that_are_waited_for_and_wait_for_the_head_of_a_chain(Leasing(connect()))
+    plans = Plans(planned.conn)
+
+    planned.call(name, **arguments)
+    planned.conn.execute("set auto_explain.log_min_duration = -1")
+
+    assert plans.rows_passed_in_all() <= 150 * ITEMS

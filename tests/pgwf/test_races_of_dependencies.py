@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from psycopg.types.json import Jsonb
 
 from tests.pgwf.leasing import Leasing, held, job_ids
 from tests.pgwf.racing import Racer, outcome
@@ -202,9 +203,10 @@ def test_of_two_sessions_that_close_a_cycle_the_second_is_refused(
     assert (pgwf.status(first_name), pgwf.status(second_name)) == ("PENDING_JOBS", "ACTIVE")
 
 
+@pytest.mark.parametrize("as_set", [False, True])
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_cycle_of_four_with_disjoint_row_locks_is_refused(
-    pgwf: Leasing, racers: tuple[Racer, Racer], swapped: bool
+    pgwf: Leasing, racers: tuple[Racer, Racer], swapped: bool, as_set: bool
 ) -> None:
     """B waits for C, D for A. One session makes A wait for B, the other C for D: only the graph lock joins them."""
     for name in "ABCD":
@@ -216,7 +218,18 @@ def test_a_cycle_of_four_with_disjoint_row_locks_is_refused(
     (waiter1, child1), (waiter2, child2) = reversed(edges) if swapped else edges
     first, second = racers
     first.begin()
-    first.call("reschedule_job", **held(leases[waiter1]), next_need="python", wait_for=[child1])
+    if as_set:
+        lease = leases[waiter1]
+        first.call(
+            "reschedule_jobs",
+            worker_id="w",
+            job_ids=[lease["job_id"]],
+            lease_ids=[lease["lease_id"]],
+            next_needs=["python"],
+            wait_for=Jsonb([[child1]]),
+        )
+    else:
+        first.call("reschedule_job", **held(leases[waiter1]), next_need="python", wait_for=[child1])
 
     closing = second.start_blocked("reschedule_job", **held(leases[waiter2]), next_need="python", wait_for=[child2])
     first.commit()

@@ -6,6 +6,7 @@ import json
 import re
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -180,6 +181,53 @@ def test_the_statement_of_the_reference_completes_a_batch_and_takes_the_next(pgw
     assert [row[:2] for row in rows] == [(1, "c"), (1, "d")]
     assert empty == [(0, None, None)]
     assert (pgwf.status("a"), pgwf.status("b")) == ("completed", "ACTIVE")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_set_of_reschedules_refuses_what_would_close_a_cycle_one_after_the_other(pgwf: Leasing, seed: int) -> None:
+    """As if each were called alone: of those that close a cycle together the last is refused, and no other."""
+    random = Random(seed)
+    names = [f"h{number}" for number in range(10)]
+    leases = leased(pgwf, *names)
+    graph: dict[str, set[str]] = {}
+    for number in range(random.randrange(8)):
+        graph[f"o{number}"] = set(random.sample([*names, *graph], random.randrange(3)))
+        pgwf.submit(f"o{number}", "other", wait_for=sorted(graph[f"o{number}"]))
+    random.shuffle(names)
+    waits = {name: sorted(random.sample([*names, *graph], random.choice([0, 1, 1, 2]))) for name in names}
+
+    rows = pgwf.call(
+        "reschedule_jobs",
+        worker_id="w",
+        **pairs(*(leases[name] for name in names)),
+        next_needs=["python"] * len(names),
+        wait_for=Jsonb(list(waits.values())),
+    )
+
+    expected = []
+    for name in names:
+        is_cycle = name in below(graph, waits[name])
+        graph |= {} if is_cycle else {name: set(waits[name])}
+        expected.append("cycle" if is_cycle else "ok")
+    assert statuses(rows) == expected
+    edges = pgwf.rows(
+        "select w.job_id as waiter, c.job_id as child from pgwf.edge e"
+        " join pgwf.job w on w.n = e.waiter join pgwf.job c on c.n = e.child"
+    )
+    assert {(edge["waiter"], edge["child"]) for edge in edges} == {
+        (waiter, child) for waiter, children in graph.items() for child in children
+    }
+
+
+def below(graph: dict[str, set[str]], names: list[str]) -> set[str]:
+    """These jobs, and what they wait for, directly or through others."""
+    found: set[str] = set()
+    left = list(names)
+    while left:
+        if (name := left.pop()) not in found:
+            found.add(name)
+            left += graph.get(name, ())
+    return found
 
 
 def test_reschedule_jobs_moves_the_good_ones_and_leaves_the_others_leased(pgwf: Leasing, clock: Clock) -> None:

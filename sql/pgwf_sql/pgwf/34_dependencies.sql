@@ -131,6 +131,91 @@ begin
 end
 $$;
 
+-- L3 and L4: locks the items with status 'ok' FOR UPDATE and what they wait for FOR KEY SHARE in one pass, and adds
+-- their edges. Item p_wait_ords[i] waits for job p_wait_for[i], NULL when there is none of that id. Returns the statuses,
+-- of which some may have become 'cancelled', 'unknown', 'cycle', or with p_busy_ok 'busy'.
+create or replace function pgwf._depend(
+  p_items bigint[],
+  p_status text[],
+  p_wait_ords int[],
+  p_wait_for bigint[],
+  p_busy_ok boolean
+)
+returns text[]
+language plpgsql
+volatile
+as $$
+declare
+  v_status text[] := p_status;
+  v_there bigint[];
+  v_item record;
+  v_waiters bigint[] := '{}';
+  v_entangled bigint[];
+begin
+  if array_position(p_wait_for, null) is not null then
+    v_status := array(
+      select case
+        when i.status = 'ok'
+          and i.ord in (select w.ord from unnest(p_wait_ords, p_wait_for) as w(ord, n) where w.n is null)
+        then 'unknown'
+        else i.status
+      end
+      from unnest(p_status) with ordinality as i(status, ord)
+      order by i.ord);
+  end if;
+  v_there := pgwf._lock_jobs_of(
+    array(select i.n from unnest(p_items, v_status) as i(n, status) where i.status = 'ok'),
+    array(select distinct w.n from unnest(p_wait_ords, p_wait_for) as w(ord, n) where v_status[w.ord] = 'ok'),
+    p_busy_ok);
+
+  v_status := array(
+    select case
+      when i.status <> 'ok' then i.status
+      when i.n not in (select t.n from unnest(v_there) as t(n)) then 'busy'
+      when exists (select from pgwf.job as j where j.n = i.n and j.cancel_at is not null offset 0) then 'cancelled'
+      when p_busy_ok and i.ord in (
+        select w.ord
+        from unnest(p_wait_ords, p_wait_for) as w(ord, n)
+        where w.n not in (select t.n from unnest(v_there) as t(n))
+          and exists (select from pgwf.job as j where j.n = w.n offset 0))
+      then 'busy'
+      else 'ok'
+    end
+    from unnest(p_items, v_status) with ordinality as i(n, status, ord)
+    order by i.ord);
+
+  for v_item in
+    select p_items[w.ord] as n, array_agg(distinct w.n) as children
+    from unnest(p_wait_ords, p_wait_for) as w(ord, n)
+    where v_status[w.ord] = 'ok'
+    group by w.ord
+  loop
+    perform pgwf._add_edges(v_item.n, v_item.children);
+    v_waiters := v_waiters || v_item.n;
+  end loop;
+  v_entangled := pgwf._entangled(v_waiters);
+  if cardinality(v_entangled) = 0 then
+    return v_status;
+  end if;
+  -- Of those that close a cycle together the last is refused: their edges are added anew, one item after the other.
+  delete from pgwf.edge as e where e.waiter = any (v_entangled);
+  for v_item in
+    select w.ord, p_items[w.ord] as n, array_agg(distinct w.n) as children
+    from unnest(p_wait_ords, p_wait_for) as w(ord, n)
+    where v_status[w.ord] = 'ok' and (p_items[w.ord] in (select x.n from unnest(v_entangled) as x(n))) is true
+    group by w.ord
+    order by w.ord
+  loop
+    perform pgwf._add_edges(v_item.n, v_item.children);
+    if pgwf._closes_cycle(v_item.n) then
+      delete from pgwf.edge as e where e.waiter = v_item.n;
+      v_status[v_item.ord] := 'cycle';
+    end if;
+  end loop;
+  return v_status;
+end
+$$;
+
 -- L4 if it must. Whether the edges of p_waiter, which this call added, close a cycle. A cycle needs somebody who
 -- waits for p_waiter and a child that waits itself; both need a row lock that excludes ours, so when these two probes
 -- find nothing, nobody can close one concurrently either. Only edges count: a child that is over waits for nobody any
@@ -158,6 +243,88 @@ begin
       cross join lateral (select e.child from pgwf.edge as e where e.waiter = b.n offset 0) as d
     )
     select from below as b where b.n = p_waiter);
+end
+$$;
+
+-- L4 if it must. Of p_waiters, whose edges this call added, those below which there is a cycle. The two probes of
+-- _closes_cycle, for all of them; then the jobs below are taken away from the lowest on, each once all that it waits for
+-- are gone: what stays has a cycle below it. So it takes as long as there are edges below, however many ask.
+create or replace function pgwf._entangled(p_waiters bigint[])
+returns bigint[]
+language plpgsql
+volatile
+as $$
+declare
+  v_suspects bigint[] := array(
+    select w.n
+    from unnest(p_waiters) as w(n)
+    cross join lateral (select e.child from pgwf.edge as e where e.child = w.n limit 1) as above
+    cross join lateral (
+      select d.waiter
+      from pgwf.edge as e
+      cross join lateral (select q.waiter from pgwf.edge as q where q.waiter = e.child limit 1) as d
+      where e.waiter = w.n
+      limit 1) as below);
+  v_nodes bigint[];      -- sorted; below, a job is its place in here
+  v_children int[];      -- of the edges, sorted
+  v_waiters int[];
+  v_first int[];         -- by job: its first edge as a child
+  v_left int[];          -- by job: how many it still waits for
+  v_free int[];          -- jobs that wait for nobody any more
+  v_free_count int := 0;
+  v_done_count int := 0;
+  v_edge int;
+begin
+  if cardinality(v_suspects) = 0 then
+    return '{}';
+  end if;
+  perform pg_advisory_xact_lock(hashtextextended('pgwf.graph', 0));
+  with recursive below(n) as (
+    select s.n from unnest(v_suspects) as s(n)
+    union
+    select d.child
+    from below as b
+    cross join lateral (select e.child from pgwf.edge as e where e.waiter = b.n offset 0) as d
+  ), nodes as (
+    select array_agg(b.n order by b.n) as all_n from below as b
+  ), edges as (
+    select width_bucket(d.child, (select k.all_n from nodes as k)) as child, width_bucket(b.n, (select k.all_n from nodes as k)) as waiter
+    from below as b
+    cross join lateral (select e.child from pgwf.edge as e where e.waiter = b.n offset 0) as d
+  )
+  select (select k.all_n from nodes as k), array_agg(e.child order by e.child), array_agg(e.waiter order by e.child)
+  into v_nodes, v_children, v_waiters
+  from edges as e;
+
+  v_first := array_fill(null::int, array[cardinality(v_nodes)]);
+  v_left := array_fill(0, array[cardinality(v_nodes)]);
+  v_free := v_left;
+  for v_edge in 1 .. cardinality(v_children) loop
+    v_first[v_children[v_edge]] := coalesce(v_first[v_children[v_edge]], v_edge);
+    v_left[v_waiters[v_edge]] := v_left[v_waiters[v_edge]] + 1;
+  end loop;
+  for v_node in 1 .. cardinality(v_nodes) loop
+    if v_left[v_node] = 0 then
+      v_free_count := v_free_count + 1;
+      v_free[v_free_count] := v_node;
+    end if;
+  end loop;
+  while v_done_count < v_free_count loop
+    v_done_count := v_done_count + 1;
+    v_edge := v_first[v_free[v_done_count]];
+    while v_children[v_edge] = v_free[v_done_count] loop
+      v_left[v_waiters[v_edge]] := v_left[v_waiters[v_edge]] - 1;
+      if v_left[v_waiters[v_edge]] = 0 then
+        v_free_count := v_free_count + 1;
+        v_free[v_free_count] := v_waiters[v_edge];
+      end if;
+      v_edge := v_edge + 1;
+    end loop;
+  end loop;
+  return array(
+    select w.n
+    from unnest(p_waiters) as w(n)
+    where (w.n in (select x.n from unnest(v_nodes, v_left) as x(n, waits) where x.waits > 0)) is true);
 end
 $$;
 
