@@ -190,12 +190,15 @@ def test_get_work_offers_a_job_again_once_its_lease_has_ended(pgwf: Leasing, clo
 
 
 def test_a_lease_ends_although_every_claim_finds_as_much_as_it_asks_for(pgwf: Leasing, clock: Clock) -> None:
-    for i in range(3):
+    for i in range(4):
         pgwf.submit(f"j{i}")
     pgwf.take(seconds=1)
     clock.advance(seconds=2)
 
-    assert [pgwf.take()["job_id"], pgwf.take()["job_id"], pgwf.take()["job_id"]] == ["j1", "j2", "j0"]
+    assert pgwf.take()["job_id"] == "j1"
+
+    assert pgwf.events("j0")[-1] == "lease_lapsed"
+    assert job_ids(pgwf.get_work(limit=3)) == ["j2", "j3", "j0"]
 
 
 def test_a_replaced_lease_is_dead_for_ever(pgwf: Leasing, clock: Clock) -> None:

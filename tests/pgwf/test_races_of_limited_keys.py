@@ -114,7 +114,7 @@ def test_a_small_claim_looks_behind_the_jobs_of_a_key_that_somebody_is_moving(
     assert job_ids(pgwf.get_work(limit=3)) == ["a", "b", "c"]
 
 
-def test_jobs_of_a_key_that_somebody_is_moving_keep_none_between_them_from_one_claim(
+def test_one_claim_takes_all_that_stands_between_jobs_of_a_key_that_somebody_is_moving(
     pgwf: Leasing, racers: tuple[Racer, Racer]
 ) -> None:
     pgwf.call("limit_key", key="K", worker_id="op", max_active=40)
@@ -127,8 +127,27 @@ def test_jobs_of_a_key_that_somebody_is_moving_keep_none_between_them_from_one_c
     first.begin()
     first.call("complete_job", **held(lease))
 
-    assert [row[0] for row in second.call("get_work", **claim(limit=20))] == [f"free-{i}" for i in range(20)]
+    # One claim, where get_work may make two.
+    claimed = second.session.run("select cardinality(n) from pgwf._claim('w', '{python}', 20, 60, pgwf._now())")
     first.commit()
+
+    assert claimed == [(20,)]
+
+
+def test_jobs_of_a_key_that_somebody_is_moving_take_no_others_turn(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
+    pgwf.call("limit_key", key="K", worker_id="op", max_active=40)
+    submit_keyed(pgwf, "holder")
+    lease = pgwf.take()
+    for name in ("k0", "free-1", "k1", "free-2", "k2", "k3", "other", "free-3"):
+        pgwf.submit(name, "other" if name == "other" else "python", singleton_key="K" if name[0] == "k" else None)
+    first, second = racers
+    first.begin()
+    first.call("complete_job", **held(lease))
+
+    rows = second.call("get_work", **claim("python", "other", limit=3))
+    first.commit()
+
+    assert [row[0] for row in rows] == ["free-1", "free-2", "other"]
 
 
 def test_a_release_waits_for_a_change_of_its_keys_limit_and_fills_the_place(

@@ -327,8 +327,16 @@ def test_wake_jobs_makes_sleeping_jobs_available_now(pgwf: Leasing, clock: Clock
     assert sorted(job_ids(pgwf.get_work(limit=5))) == ["parked", "ready", "sleeping"]
 
 
-def test_a_job_parked_for_ever_is_found_by_wake_jobs_alone(pgwf: Leasing, clock: Clock) -> None:
-    pgwf.conn.execute("select from pgwf.submit_job('a', 'client', 'python', p_available_at => 'infinity')")
+@pytest.mark.parametrize("from_the_start", [True, False])
+def test_a_job_parked_for_ever_is_found_by_wake_jobs_alone(pgwf: Leasing, clock: Clock, from_the_start: bool) -> None:
+    if from_the_start:
+        pgwf.conn.execute("select from pgwf.submit_job('a', 'client', 'python', p_available_at => 'infinity')")
+    else:
+        pgwf.submit("a")
+        pgwf.conn.execute(
+            "select from pgwf.reschedule_job(%(job_id)s, %(lease_id)s, 'w', 'python', p_available_at => 'infinity')",
+            held(pgwf.take()),
+        )
     clock.advance(days=10_000)
     pgwf.sweep()
     assert (pgwf.status("a"), pgwf.get_work()) == ("AWAITING_FUTURE", [])
@@ -342,13 +350,23 @@ def test_a_job_parked_for_ever_is_found_by_wake_jobs_alone(pgwf: Leasing, clock:
 def test_wake_jobs_leaves_leased_and_cancelled_jobs_alone(pgwf: Leasing, clock: Clock) -> None:
     pgwf.submit("leased")
     pgwf.take()
-    pgwf.submit("cancelled", available_at=clock.now() + timedelta(days=1))
-    pgwf.cancel("cancelled")
+    for name, waits in (("cancelled", []), ("cancelled waiter", ["leased"])):
+        pgwf.submit(name, wait_for=waits, available_at=clock.now() + timedelta(days=1))
+        pgwf.cancel(name)
 
-    rows = pgwf.call("wake_jobs", worker_id="w", job_ids=["leased", "cancelled"])
+    rows = pgwf.call("wake_jobs", worker_id="w", job_ids=["leased", "cancelled", "cancelled waiter"])
 
-    assert [row["status"] for row in rows] == ["unchanged", "unchanged"]
+    assert [row["status"] for row in rows] == ["unchanged"] * 3
     assert (pgwf.status("leased"), pgwf.status("cancelled")) == ("ACTIVE", "CANCELLED")
+
+
+def test_wake_jobs_ends_the_sleep_of_an_expired_job(pgwf: Leasing, clock: Clock) -> None:
+    pgwf.submit("late", available_at=clock.now() + timedelta(days=1), expires_at=clock.now())
+    assert pgwf.status("late") == "AWAITING_FUTURE"
+
+    (row,) = pgwf.call("wake_jobs", worker_id="w", job_ids=["late"])
+
+    assert (row["status"], pgwf.status("late")) == ("woken", "EXPIRED")
 
 
 def test_wake_jobs_ends_the_sleep_of_a_job_that_also_waits_for_jobs(pgwf: Leasing, clock: Clock) -> None:

@@ -77,6 +77,8 @@ def test_work_that_is_not_runnable_is_not_announced(pgwf: Leasing, clock: Clock,
     pgwf.submit("pending", wait_for=["child"])
     pgwf.submit("expired", expires_at=clock.now())
     assert ear.heard() == []
+    pgwf.call("reschedule_unheld_job", job_id="expired", worker_id="operator", next_need="python")
+    assert ear.heard() == []
 
     pgwf.cancel("pending")
     pgwf.complete(pgwf.take("child"))
