@@ -21,6 +21,10 @@ BROKEN = """
     select 'the entries of a journal are numbered from 1 without gaps', n::text
     from pgwf_journal.entry group by n having min(seq) <> 1 or max(seq) <> count(*)
     union all
+    select 'an entry is of the lease of the one before it, or of a later one', format('%s, %s', n, seq)
+    from (select n, seq, lease_no, max(lease_no) over (partition by n order by seq) as latest from pgwf_journal.entry) e
+    where lease_no < latest
+    union all
     select 'a run that is over has no job, and one that goes on has one', r.run_id
     from pgwf_sdk.run r
     where (r.finished_at is null) <> exists (select from pgwf.job j where j.n = r.n)
