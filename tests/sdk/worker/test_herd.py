@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["logged_server"]
 
+pytestmark = pytest.mark.own_session  # A pooler carries no notifications.
+
 SOON = timedelta(seconds=60)
 LONG_POLL = timedelta(minutes=5)
 
@@ -113,7 +115,6 @@ def test_who_is_woken_and_has_no_room_hands_it_on(
     assert first.result(timeout=SOON) == "first"
 
 
-@pytest.mark.own_session
 def test_a_worker_asks_to_be_woken_while_it_has_room_and_no_longer(
     client: Client, start_worker: StartWorker, db: Connection[Any]
 ) -> None:
