@@ -312,6 +312,15 @@ def test_both_clients_have_the_same_calls(ours: type, theirs: type) -> None:
     assert signatures(ours) == signatures(theirs)
 
 
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_arguments_are_given_by_name(kind: type) -> None:
+    """So none can land in the place of another, whatever the next version adds."""
+    for name, call in vars(kind).items():
+        if not name.startswith("_") and inspect.isfunction(call):
+            kinds = {each.kind for each in list(inspect.signature(call).parameters.values())[1:]}
+            assert kinds <= {inspect.Parameter.KEYWORD_ONLY}, name
+
+
 def signatures(kind: type) -> dict[str, str]:
     """The public calls of a class, as text in which sync and async names are the same."""
     return {

@@ -241,6 +241,36 @@ def test_every_parameter_is_named_and_prefixed(own_database: str) -> None:
     assert {row["name"] for row in rows if not row["name"].startswith("p_")} == {"enabled"}
 
 
+# As the specification gives them, of which callers may make use by position.
+SPECIFIED = {
+    "submit_job": "job_id, worker_id, next_need, wait_for, singleton_key, available_at, expires_at",
+    "get_work": "worker_id, worker_caps, lease_seconds, limit_jobs",
+    "extend_lease": "job_id, lease_id, worker_id, additional_seconds",
+    "reschedule_job": "job_id, lease_id, worker_id, next_need, wait_for, singleton_key, available_at",
+    "reschedule_unheld_job": "job_id, worker_id, next_need, wait_for, singleton_key, available_at",
+    "complete_job": "job_id, lease_id, worker_id",
+    "complete_unheld_job": "job_id, worker_id",
+    "cancel_job": "job_id, worker_id, reason",
+    "archive_cancelled_jobs": "worker_id, limit",
+    "clear_crash_concern": "job_id, worker_id, reason",
+    "set_crash_concern_threshold": "threshold",
+}
+
+
+@pytest.mark.parametrize("function", SPECIFIED)
+def test_arguments_keep_their_places_and_others_come_behind_them(own_database: str, function: str) -> None:
+    specified = [f"p_{name}" for name in SPECIFIED[function].split(", ")]
+    with psycopg.connect(own_database) as conn:
+        (row,) = Leasing(conn).rows(
+            "select proargnames[1:pronargs] as names, pronargs - pronargdefaults as required from pg_proc"
+            " where pronamespace = 'pgwf'::regnamespace and proname = %s",
+            function,
+        )
+
+    assert row["names"][: len(specified)] == specified
+    assert row["required"] <= len(specified)
+
+
 def test_every_function_named_without_underscore_is_in_the_reference(own_database: str) -> None:
     text = (ROOT / "docs" / "sql-reference.md").read_text()
     with psycopg.connect(own_database) as conn:

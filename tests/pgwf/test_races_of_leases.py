@@ -373,19 +373,20 @@ def test_a_call_that_meets_a_timer_being_promoted_follows_it(
     assert job_ids(pgwf.get_work(limit=5)) == ([] if function == "cancel_job" else ["a"])
 
 
+@pytest.mark.parametrize("function", ["wake_jobs", "set_priority", "cancel_job"])
 def test_a_sweep_passes_over_a_timer_somebody_is_taking(
-    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], function: str
 ) -> None:
     pgwf.submit("a", available_at=clock.now() + timedelta(seconds=1))
     first, second = racers
     first.begin()
-    first.call("wake_jobs", worker_id="op", job_ids=["a"])
+    first.call(function, **on("a", function))
     clock.advance(seconds=1)
 
     assert second.sweep() == 0
     first.commit()
 
-    assert job_ids(pgwf.get_work(limit=5)) == ["a"]
+    assert job_ids(pgwf.get_work(limit=5)) == ([] if function == "cancel_job" else ["a"])
 
 
 def test_two_workers_never_lease_the_same_job(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
@@ -415,6 +416,28 @@ def test_an_open_claim_locks_only_what_it_hands_out(pgwf: Leasing, racers: tuple
     second.call("complete_job", **held(leases[1]))
     second.call("cancel_job", job_id="j9", worker_id="op")
     assert len(second.call("get_work", **(CLAIM | {"limit_jobs": 10}))) == 6
+    first.commit()
+
+
+NEEDS = ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_active": 9}], ids=["unlimited", "limited"])
+def test_an_open_claim_of_several_needs_keeps_nobody_from_the_rest(
+    pgwf: Leasing, racers: tuple[Racer, Racer], settings: dict[str, Any]
+) -> None:
+    names = [f"{need}{priority}" for priority in (1, 2, 3, 4) for need in NEEDS]
+    for name in names:
+        pgwf.submit(name, name[0], priority=int(name[1]))
+    if settings:
+        pgwf.call("limit_need", need="unused", worker_id="op", **settings)
+    first, second = racers
+    first.begin()
+    caps: dict[str, Any] = {"worker_id": "w", "worker_caps": [*NEEDS, "unused"]}
+
+    assert [row[0] for row in first.call("get_work", **caps, limit_jobs=5)] == names[:5]
+    assert [row[0] for row in second.call("get_work", **caps, limit_jobs=1)] == names[5:6]
+    assert [row[0] for row in second.call("get_work", **caps, limit_jobs=9)] == names[6:]
     first.commit()
 
 

@@ -175,8 +175,10 @@ $$;
 
 -- Chooses up to p_limit rows of ready, at most p_rooms of each of p_needs, the most urgent first, and locks exactly these:
 -- it looks without locks, counts how many of each lane it wants, and takes the first of each that nobody else has locked.
--- Passes by jobs of p_busy_keys. seen_count: how many it could choose from, if fewer than p_limit. special: some of them
--- have a key or are past their time (_admit). The other arrays say, in any order, where the rows stood.
+-- Passes by jobs of p_busy_keys, and lanes of p_spent_lanes. seen_count: how many it could choose from, if fewer than
+-- p_limit. spent_lanes: those that gave less than was wanted, because others have locked all the rest; the caller then
+-- asks the other lanes. special: some rows have a key or are past their time (_admit). The other arrays say, in any
+-- order, where the rows stood.
 create or replace function pgwf._pick(
   p_worker_caps text[],
   p_position bigint[],
@@ -184,11 +186,13 @@ create or replace function pgwf._pick(
   p_rooms int[],
   p_limit int,
   p_busy_keys text[],
+  p_spent_lanes text[],
   p_aging interval,
   p_now timestamptz,
   out spots tid[],
   out special boolean,
   out seen_count int,
+  out spent_lanes text[],
   out needs text[],
   out priorities smallint[],
   out pos bigint[]
@@ -216,7 +220,9 @@ begin
       and (p_busy_keys is null or r.singleton_key is null or r.singleton_key <> all (p_busy_keys))
     order by r.pos
     limit 1
-  ) as f;
+  ) as f
+  where p_spent_lanes is null
+    or p.priority || d.need <> all (p_spent_lanes);
   -- Of a lone lane all are wanted, and whoever comes first is the most urgent.
   if cardinality(v_needs) > 1 then
     select array_agg(q.need), array_agg(q.priority), array_agg(q.first), array_agg(q.quota), sum(q.quota)
@@ -269,6 +275,14 @@ begin
     limit l.quota
     for update skip locked
   ) as q;
+  if coalesce(cardinality(spots), 0) < seen_count then
+    select array_agg(l.priority || l.need)
+    into spent_lanes
+    from unnest(v_needs, v_priorities, v_quotas) as l(need, priority, quota)
+    where l.quota > (
+      select count(*) from unnest(needs, priorities) as k(need, priority)
+      where k.need = l.need and k.priority = l.priority);
+  end if;
 end
 $$;
 
@@ -365,7 +379,9 @@ declare
   v_left int;
   v_picked record;
   v_rows tid[];
+  v_turns int := 0;
   v_busy_keys text[];  -- Somebody is moving them just now.
+  v_spent_lanes text[];  -- Others have locked all they have.
   v_granted record;
   v_picked_needs text[] := '{}';
   v_picked_priorities smallint[] := '{}';
@@ -387,7 +403,7 @@ begin
   v_needs := array(select distinct c.need from unnest(p_worker_caps) as c(need) where c.need is not null);
   v_rooms := array_fill(p_limit, array[cardinality(v_needs)]);
   v_careful := v_limited;
-  for turn in 1..TURNS_MAX loop
+  while v_turns < TURNS_MAX loop
     v_left := p_limit - cardinality(n);
     if v_limited then
       select
@@ -399,9 +415,15 @@ begin
       where r.room > 0;
     end if;
     v_began := clock_timestamp();
-    v_picked := pgwf._pick(p_worker_caps, v_position, v_needs, v_rooms, v_left, v_busy_keys, v_aging, p_now);
+    v_picked := pgwf._pick(
+      p_worker_caps, v_position, v_needs, v_rooms, v_left, v_busy_keys, v_spent_lanes, v_aging, p_now);
     v_look_us := v_look_us + extract(epoch from clock_timestamp() - v_began) * 1000000;
-    exit when v_picked.spots is null;
+    if v_picked.spent_lanes is null then
+      v_turns := v_turns + 1;
+    end if;
+    v_spent_lanes := v_spent_lanes || v_picked.spent_lanes;
+    exit when v_picked.spots is null and v_picked.spent_lanes is null;
+    continue when v_picked.spots is null;
     v_rows := v_picked.spots;
     if v_picked.special then
       v_careful := true;
