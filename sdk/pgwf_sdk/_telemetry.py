@@ -87,19 +87,21 @@ class Starting:
 
 
 class Telemetry:
-    """Where spans and metrics go: the given providers, else those of the process, looked up when they are needed."""
+    """Where spans and metrics go: the given providers, else those of the process, when they were last looked up."""
 
     def __init__(
         self, *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
     ) -> None:
         self._tracer_provider = tracer_provider
         self._metrics = _Metrics(meter_provider)
-        self._traced: tuple[TracerProvider, Tracer] | None = None
+        self._provider: TracerProvider | None = None  # That of the tracer.
+        self._tracer: Tracer | None = None
+        self.look_up()
 
     @contextmanager
     def starting(self, workflow: str, run_id: str) -> Generator[Starting]:
         """The span of a client that starts a run. An exception marks it as an error and goes on."""
-        tracer = self._tracer()
+        tracer = self.look_up()
         if tracer is None:
             starting = Starting(_traceparent(trace.get_current_span().get_span_context()))
             yield starting
@@ -132,19 +134,20 @@ class Telemetry:
             lease_no=lease_no,
             worker_id=worker_id,
             history=history,
-            tracer=self._tracer(),
+            tracer=self._tracer,
             metrics=self._metrics,
         )
 
-    def _tracer(self) -> Tracer | None:
+    def look_up(self) -> Tracer | None:
+        """Trace runs from now on with the tracer that the process has by now; None: it has none."""
+        # Asked once for many runs: the look at the environment takes longer than all else that a trace costs.
         provider = self._tracer_provider or trace.get_tracer_provider()
-        if isinstance(provider, _UNCONFIGURED):
-            return None
-        if self._traced is None or self._traced[0] is not provider:
-            tracer = provider.get_tracer(_SCOPE)
-            _plan_ids(tracer)
-            self._traced = (provider, tracer)
-        return self._traced[1]
+        if provider is not self._provider:
+            self._provider, self._tracer = provider, None
+            if not isinstance(provider, _UNCONFIGURED):
+                self._tracer = provider.get_tracer(_SCOPE)
+                _plan_ids(self._tracer)
+        return self._tracer
 
 
 class _Attempt:

@@ -71,10 +71,13 @@ class AsyncActivation:
         context.run(inside_workflow.set, self._workflow.name)
         context.run(current_scope.set, self._machine.root)
         ctx = AsyncContext(self._machine, self._machine.root, self._loop)
-        with self._loop.entered():
+
+        def begin() -> list[Command]:
             body = context.run(self._workflow.fn, ctx, *args, **kwargs)
             self._root = self._loop.create_task(body, name=self._workflow.name, context=context)
             return self._proceed()
+
+        return self._loop.inside(begin)
 
     def feed(self, entries: Sequence[Entry]) -> list[Command]:
         """Take entries that were committed since, run on, and return what is to be done next.
@@ -84,8 +87,7 @@ class AsyncActivation:
         if self.outcome is not None:
             return []
         self._machine.feed(entries)
-        with self._loop.entered():
-            return self._proceed()
+        return self._loop.inside(self._proceed)
 
     @property
     def is_ending(self) -> bool:
@@ -101,8 +103,7 @@ class AsyncActivation:
         """Put the coroutines away, without effect on the run; idempotent."""
         self._machine.is_latched = True
         if self._loop.is_running():
-            with self._loop.entered():
-                self._loop.close_tasks()
+            self._loop.inside(self._loop.close_tasks)
 
     def _proceed(self) -> list[Command]:
         machine, root = self._machine, self._root

@@ -10,7 +10,7 @@ import logging
 import sys
 from collections import deque
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from pgwf_sdk._errors import ContextError
 from pgwf_sdk.replay._future import CallFuture
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pgwf_sdk.replay._places import Line
 
 __all__ = ["ReadyHandle", "WorkflowLoop"]
+
+T = TypeVar("T")
 
 CALLBACKS_MAX: Final = 10_000_000
 """Callbacks run between two entries before a workflow counts as one that never waits."""
@@ -51,25 +53,6 @@ class ReadyHandle:
         return self.is_cancelled
 
 
-class _Entered:
-    """One stay in a workflow's loop. A class, since a generator would cost more than what runs inside."""
-
-    __slots__ = ("_hooks", "_loop", "_outer")
-
-    def __init__(self, loop: WorkflowLoop) -> None:
-        self._loop = loop
-
-    def __enter__(self) -> None:
-        self._outer = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage] - documented for loop implementors
-        self._hooks = sys.get_asyncgen_hooks()
-        asyncio._set_running_loop(self._loop)  # pyright: ignore[reportPrivateUsage]
-        sys.set_asyncgen_hooks(None, None)  # Those of the outer loop would take what is not its own.
-
-    def __exit__(self, *_: object) -> None:
-        sys.set_asyncgen_hooks(*self._hooks)
-        asyncio._set_running_loop(self._outer)  # pyright: ignore[reportPrivateUsage]
-
-
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """Runs the tasks of one activation. `set_timer` and `drop_timer` connect it to the journal."""
 
@@ -92,9 +75,18 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     # -- what the driver uses
 
-    def entered(self) -> _Entered:
-        """This loop as the running one of the thread, with whatever loop ran before put back afterwards."""
-        return _Entered(self)
+    def inside(self, act: Callable[[], T]) -> T:
+        """Call `act` with this loop as the running one of the thread, and put back whatever loop ran before."""
+        # A function, since a context manager would cost more than what runs inside.
+        outer = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage] - documented for loop implementors
+        hooks = sys.get_asyncgen_hooks()
+        asyncio._set_running_loop(self)  # pyright: ignore[reportPrivateUsage]
+        sys.set_asyncgen_hooks(None, None)  # Those of the outer loop would take what is not its own.
+        try:
+            return act()
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+            asyncio._set_running_loop(outer)  # pyright: ignore[reportPrivateUsage]
 
     def run_ready(self) -> bool:
         """Run callbacks until none is left. False: the workflow never comes to a wait."""

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 from uuid import UUID
 
 from msgspec import Struct, field
+from msgspec.structs import astuple
 
 from pgwf_journal import Entry, Kind, NewEntry, Phase
 from pgwf_sql.database import (
@@ -129,13 +130,9 @@ class Item(Struct):
     @property
     def is_one_entry(self) -> bool:
         """True when all it says is one entry, for which there is a shorter call: `pgwf_sdk.append_entry`."""
-        return (
-            len(self.entries) == 1
-            and self.disposition == "keep"
-            and self.is_plain
-            and not (self.children or self.consumed or self.attempts or self.cancels)
-            and self.entries[0].kind not in _STEERING
-        )
+        if len(self.entries) != 1 or self.disposition != "keep" or self.entries[0].kind in _STEERING:
+            return False
+        return self.is_plain and not (self.children or self.consumed or self.attempts or self.cancels)
 
     @property
     def payload_bytes(self) -> int:
@@ -182,6 +179,8 @@ class ItemAnswer(Struct, frozen=True):
 
 class Claim(Struct, frozen=True):
     """A leased run with all a worker needs to go on. `head` may be past the last of `history`: read the rest.
+
+    From `run_id` to `head` in the order of the answer's columns.
 
     `need` is its home need, `current_need` the one it was claimed by.
     """
@@ -236,7 +235,8 @@ def parameters(
         "expected_seqs": bigints([item.expected_seq for item in items]),
         "dispositions": texts([item.disposition for item in items]),
         **_details(items),
-        **_entries([(index, entry) for index, item in enumerate(items, 1) for entry in item.entries]),
+        "entry_items": integers([index for index, item in enumerate(items, 1) for _ in item.entries]),
+        **_entries([entry for item in items for entry in item.entries]),
         **_children([(index, child) for index, item in enumerate(items, 1) for child in item.children]),
         "consumed_items": integers([index for index, item in enumerate(items, 1) for _ in item.consumed]),
         "consumed_ids": bigints([row_id for item in items for row_id in item.consumed]),
@@ -293,18 +293,19 @@ def _details(items: Sequence[Item]) -> dict[str, PackedArray]:
     }
 
 
-def _entries(entries: Sequence[tuple[int, NewEntry]]) -> dict[str, PackedArray]:
+def _entries(entries: Sequence[NewEntry]) -> dict[str, PackedArray]:
+    columns = zip(*[astuple(entry) for entry in entries], strict=True)
+    calls, kinds, phases, scopes, names, occurrences, payloads, encodings, codes = columns if entries else _NO_COLUMNS
     return {
-        "entry_items": integers([index for index, _ in entries]),
-        "entry_calls": integers([entry.call for _, entry in entries]),
-        "entry_kinds": smallints([entry.kind for _, entry in entries]),
-        "entry_phases": smallints([entry.phase for _, entry in entries]),
-        "entry_scopes": texts([entry.scope for _, entry in entries]),
-        "entry_names": texts([entry.name for _, entry in entries]),
-        "entry_occurrences": integers([entry.occurrence for _, entry in entries]),
-        "entry_payloads": byteas([entry.payload for _, entry in entries]),
-        "entry_encodings": smallints([entry.encoding for _, entry in entries]),
-        "entry_codes": integers([entry.code for _, entry in entries]),
+        "entry_calls": integers(calls),
+        "entry_kinds": smallints(kinds),
+        "entry_phases": smallints(phases),
+        "entry_scopes": texts(scopes),
+        "entry_names": texts(names),
+        "entry_occurrences": integers(occurrences),
+        "entry_payloads": byteas(payloads),
+        "entry_encodings": smallints(encodings),
+        "entry_codes": integers(codes),
     }
 
 
@@ -357,44 +358,31 @@ def inbox_rows(rows: list[dict[str, Any]]) -> list[InboxRow]:
 
 
 def _claim(row: tuple[Any, ...]) -> Claim:
-    _, n, _, now_at, run_id, workflow, need, current_need, build, seed, trace, deadline, *row_rest = row
-    lease_id, lease_no, streak, head, *columns, inbox, attempts, _, _ = row_rest
+    _, n, _, now_at, *facts = row[:16]
+    *columns, inbox, attempts, _, _ = row[16:]
     history = [
         Entry(seq, call, _KINDS[kind], _PHASES[phase], scope, name, occurrence, payload, encoding, recorded_at)
         for seq, (call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at) in enumerate(
             zip(*columns, strict=True), 1
         )
     ]
-    return Claim(
-        n=n,
-        run_id=run_id,
-        workflow=workflow,
-        need=need,
-        current_need=current_need,
-        build=build,
-        seed=seed,
-        trace=trace,
-        deadline=deadline,
-        lease_id=lease_id,
-        lease_no=lease_no,
-        streak=streak,
-        head=head,
-        history=history,
-        inbox=inbox_rows(inbox) if inbox else [],
-        attempts={
-            note["key"]: Attempt(
-                note["no"],
-                datetime.fromisoformat(note["first_at"]),
-                datetime.fromisoformat(note["next_at"]),
-                note["heartbeat"],
-            )
-            for note in attempts
-        }
-        if attempts
-        else {},
-        now_at=now_at,
-    )
+    gathered = history, inbox_rows(inbox) if inbox else [], _attempts(attempts) if attempts else {}
+    values: tuple[Any, ...] = (n, *facts, *gathered, now_at)
+    return Claim(*values)
 
 
+def _attempts(notes: list[dict[str, Any]]) -> dict[str, Attempt]:
+    return {
+        note["key"]: Attempt(
+            note["no"],
+            datetime.fromisoformat(note["first_at"]),
+            datetime.fromisoformat(note["next_at"]),
+            note["heartbeat"],
+        )
+        for note in notes
+    }
+
+
+_NO_COLUMNS: list[tuple[Any, ...]] = [()] * len(NewEntry.__struct_fields__)
 _KINDS = {int(kind): kind for kind in Kind}  # Looked up in a third of the time a call of the enum takes.
 _PHASES = {int(phase): phase for phase in Phase}

@@ -200,7 +200,8 @@ class Flusher:
                 continue
             self._rests.clear(item)
             driver.settled(item, answer)
-        self._claimed(claims)
+        if claims:
+            self._claimed(claims)
         self._faults_count = 0
         return claims
 

@@ -72,15 +72,14 @@ class Handle(Protocol):
 
 
 class Alarm:
-    """Calls `act` at one instant at most, the last one that was set."""
+    """Calls somebody at one instant at most, the last one that was set."""
 
-    def __init__(self, port: Port, act: Callable[[], None]) -> None:
+    def __init__(self, port: Port) -> None:
         self._port = port
-        self._act = act
         self._handle: Handle | None = None
 
-    def set(self, instant: datetime | None) -> None:
-        """Call at `instant`, and not when it was set for before; None: not at all."""
+    def set(self, instant: datetime | None, act: Callable[[], None]) -> None:
+        """Call `act` at `instant`, and not when it was set for before; None: not at all."""
         if self._handle is not None:
             self._handle.cancel()
-        self._handle = None if instant is None else self._port.call_at(instant, self._act)
+        self._handle = None if instant is None else self._port.call_at(instant, act)

@@ -266,6 +266,7 @@ class Session:
                 driver.look()
 
     def _claimed(self, claims: Sequence[Claim]) -> None:
+        self._telemetry.look_up()
         for claim in claims:
             workflow = self._settings.workflows.get(claim.workflow)
             if self._stopping.is_set():  # The call was on its way when the worker was told to stop.

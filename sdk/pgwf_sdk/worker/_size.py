@@ -25,7 +25,7 @@ _HINT = (
 class JournalSize:
     """Counts what one activation knows of its run's journal, and says once when it comes to be long."""
 
-    __slots__ = ("_claim", "_entry_count", "_limits", "_payload_bytes", "_trace")
+    __slots__ = ("_claim", "_entry_count", "_limits", "_payload_bytes", "_trace", "_was_long")
 
     def __init__(self, claim: Claim, limits: JournalLimits, trace: RunTrace) -> None:
         self._claim = claim
@@ -33,6 +33,7 @@ class JournalSize:
         self._trace = trace
         self._entry_count = len(claim.history)
         self._payload_bytes = _weight(claim.history)
+        self._was_long = self._is_long
 
     @property
     def is_full(self) -> bool:
@@ -42,10 +43,12 @@ class JournalSize:
 
     def grow(self, entries: Sequence[Entry]) -> None:
         """Entries were added."""
-        was_long = self._is_long
         self._entry_count += len(entries)
         self._payload_bytes += _weight(entries)
-        if self._is_long and not was_long and not self.is_full:
+        if self._was_long or not self._is_long:
+            return
+        self._was_long = True
+        if not self.is_full:
             self._trace.journal_grew_long("warn")
             log.warning("run %s: %s; it is blocked at %s", self._claim.run_id, self._words, self._limits.max_words)
 

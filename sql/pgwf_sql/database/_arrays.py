@@ -25,6 +25,7 @@ _FLOAT8: Final = 701
 _TIMESTAMPTZ: Final = 1184
 _UUID: Final = 2950
 
+_LENGTH: Final = struct.Struct("!i")
 _FLOAT: Final = struct.Struct("!id")
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -69,12 +70,12 @@ def smallints(values: Sequence[int | None]) -> PackedArray:
 
 def floats(values: Sequence[float | None]) -> PackedArray:
     """A `double precision[]`."""
-    return _joined([_NULL if value is None else _FLOAT.pack(8, value) for value in values], _FLOAT8, None in values)
+    return _joined([_NULL if value is None else _FLOAT.pack(8, value) for value in values], _FLOAT8)
 
 
 def booleans(values: Sequence[bool]) -> PackedArray:
     """A `boolean[]`."""
-    return _joined([b"\0\0\0\1\1" if value else b"\0\0\0\1\0" for value in values], _BOOL, False)
+    return _joined([b"\0\0\0\1\1" if value else b"\0\0\0\1\0" for value in values], _BOOL)
 
 
 def instants(values: Sequence[datetime | None]) -> PackedArray:
@@ -86,29 +87,29 @@ def instants(values: Sequence[datetime | None]) -> PackedArray:
 
 def texts(values: Sequence[str | None]) -> PackedArray:
     """A `text[]`. ValueError: PostgreSQL has no text with a NUL."""
-    return _joined([_NULL if value is None else _text(value) for value in values], _TEXT, None in values)
+    parts = [
+        _NULL if value is None else _kept_text(value) if len(value) <= _TEXT_KEPT_MAX else _packed_text(value)
+        for value in values
+    ]
+    return _joined(parts, _TEXT)
 
 
 def byteas(values: Sequence[bytes | None]) -> PackedArray:
     """A `bytea[]`."""
-    parts = [_NULL if value is None else len(value).to_bytes(4, "big") + value for value in values]
-    return _joined(parts, _BYTEA, None in values)
+    parts = [_NULL if value is None else _LENGTH.pack(len(value)) + value for value in values]
+    return _joined(parts, _BYTEA)
 
 
 def uuids(values: Sequence[UUID]) -> PackedArray:
     """A `uuid[]`."""
-    return _joined([b"\0\0\0\x10" + value.bytes for value in values], _UUID, False)
-
-
-def _text(value: str) -> bytes:
-    return _kept_text(value) if len(value) <= _TEXT_KEPT_MAX else _packed_text(value)
+    return _joined([b"\0\0\0\x10" + value.int.to_bytes(16, "big") for value in values], _UUID)
 
 
 def _packed_text(value: str) -> bytes:
     data = value.encode()
     if b"\0" in data:
         raise ValueError(f"{value[:40]!r} holds a NUL, which PostgreSQL's text cannot; expected text without it")
-    return len(data).to_bytes(4, "big") + data
+    return _LENGTH.pack(len(data)) + data
 
 
 # Names, scopes and dispositions come again in every call.
@@ -119,16 +120,16 @@ def _integers(values: Sequence[int | None], code: str, size: int, oid: int) -> P
     if None in values:
         one = struct.Struct(f"!i{code}")
         parts = [_NULL if value is None else one.pack(size, value) for value in values]
-        return _joined(parts, oid, True)
+        return _joined(parts, oid)
     if not values:
-        return _joined([], oid, False)
+        return _joined([], oid)
     flat: list[Any] = [size] * (2 * len(values))
     flat[1::2] = values
     return PackedArray(_header(len(values), oid, False) + struct.pack(f"!{f'i{code}' * len(values)}", *flat))
 
 
-def _joined(parts: Sequence[bytes], oid: int, has_nulls: bool) -> PackedArray:
-    return PackedArray(_header(len(parts), oid, has_nulls) + b"".join(parts))
+def _joined(parts: Sequence[bytes], oid: int) -> PackedArray:
+    return PackedArray(_header(len(parts), oid, _NULL in parts) + b"".join(parts))
 
 
 def _header(count: int, oid: int, has_nulls: bool) -> bytes:
