@@ -70,6 +70,7 @@ def test_a_worker_that_is_drained_from_elsewhere_ends_its_step_and_stops(
     worker = start_worker(staying, worker_id="w-1", lease=timedelta(seconds=1))
     run = client.start(staying())
     assert gate.entered.wait(20)
+    wait_until(lambda: ops.list_workers(db), "the worker is known")
 
     said = pgwf("worker", "drain", "w-1")
     heard = "select heartbeat_at > clock_timestamp() from pgwf.worker where worker_id = 'w-1'"
