@@ -62,6 +62,22 @@ def test_entry_points_pin_the_search_path(db: psycopg.Connection[Any]) -> None:
     assert not unpinned
 
 
+def test_calls_that_workers_repeat_without_what_is_held_wait_for_it_100_ms(db: psycopg.Connection[Any]) -> None:
+    rows = db.execute(
+        "select pronamespace::regnamespace::text || '.' || proname from pg_proc"
+        " where pronamespace::regnamespace::text = any (%s) and proconfig @> array['lock_timeout=100ms']",
+        [list(SCHEMAS)],
+    ).fetchall()
+
+    assert {name for (name,) in rows} == {
+        "pgwf.complete_jobs",
+        "pgwf.extend_leases",
+        "pgwf.reschedule_jobs",
+        "pgwf_sdk.advance",
+        "pgwf_sdk.append_entry",
+    }
+
+
 def test_entry_points_state_volatility_and_have_a_header_comment() -> None:
     public = [each for each in functions() if not each[0].split(".")[1].startswith("_")]
 

@@ -17,7 +17,7 @@ def test_complete_job_moves_the_job_to_the_archive(pgwf: Leasing, clock: Clock) 
     expires_at = clock.now() + timedelta(days=1)
     pgwf.submit("a", "gpu", singleton_key="K", expires_at=expires_at, priority=2)
     created_at = clock.now()
-    lease = pgwf.take("gpu")
+    lease = pgwf.take("gpu", worker_id="the one that did it")
     clock.advance(seconds=5)
 
     assert pgwf.complete(lease) is True
@@ -37,7 +37,7 @@ def test_complete_job_moves_the_job_to_the_archive(pgwf: Leasing, clock: Clock) 
         "cancel_requested": False,
         "cancelled_at": None,
         "outcome": "completed",
-        "worker_id": "worker",
+        "worker_id": "the one that did it",
         "priority": 2,
     }
     assert {name: row[name] for name in expected} == expected

@@ -257,18 +257,18 @@ SPECIFIED = {
 }
 
 
-@pytest.mark.parametrize("function", SPECIFIED)
-def test_arguments_keep_their_places_and_others_come_behind_them(own_database: str, function: str) -> None:
-    specified = [f"p_{name}" for name in SPECIFIED[function].split(", ")]
-    with psycopg.connect(own_database) as conn:
-        (row,) = Leasing(conn).rows(
-            "select proargnames[1:pronargs] as names, pronargs - pronargdefaults as required from pg_proc"
-            " where pronamespace = 'pgwf'::regnamespace and proname = %s",
-            function,
-        )
+def test_arguments_keep_their_places_and_others_come_behind_them(db: psycopg.Connection[Any]) -> None:
+    rows = Leasing(db).rows(
+        "select proname, proargnames[1:pronargs] as names, pronargs - pronargdefaults as required from pg_proc"
+        " where pronamespace = 'pgwf'::regnamespace and proname = any (%s)",
+        [list(SPECIFIED)],
+    )
 
-    assert row["names"][: len(specified)] == specified
-    assert row["required"] <= len(specified)
+    assert len(rows) == len(SPECIFIED)
+    for row in rows:
+        specified = [f"p_{name}" for name in SPECIFIED[row["proname"]].split(", ")]
+        assert row["names"][: len(specified)] == specified
+        assert row["required"] <= len(specified), row
 
 
 def test_every_function_named_without_underscore_is_in_the_reference(own_database: str) -> None:

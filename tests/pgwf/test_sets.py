@@ -166,6 +166,24 @@ def test_complete_jobs_completes_the_good_ones_and_answers_for_the_others(pgwf: 
     assert [pgwf.status(x) for x in ("a", "b", "lost", "waiter")] == ["completed", "completed", "ACTIVE", "READY"]
 
 
+@pytest.mark.parametrize("busy_ok", [False, True])
+@pytest.mark.parametrize(
+    ("function", "more"),
+    [("extend_leases", {}), ("complete_jobs", {}), ("reschedule_jobs", {"next_needs": ["gpu", "gpu", "gpu"]})],
+)
+def test_a_lease_opens_no_other_job_of_its_set(
+    pgwf: Leasing, function: str, more: dict[str, Any], busy_ok: bool
+) -> None:
+    leases = leased(pgwf, "a", "b", "c")
+    crossed = [leases["a"], leases["b"] | {"job_id": "c"}, leases["c"] | {"job_id": "b"}]
+
+    rows = pgwf.call(function, worker_id="w", **pairs(*crossed), **more, busy_ok=busy_ok)
+
+    assert statuses(rows) == ["ok", "lease_lost", "lease_lost"]
+    assert (pgwf.status("b"), pgwf.status("c")) == ("ACTIVE", "ACTIVE")
+    assert statuses(pgwf.call("complete_jobs", worker_id="w", **pairs(leases["b"], leases["c"]))) == ["ok", "ok"]
+
+
 def test_the_statement_of_the_reference_completes_a_batch_and_takes_the_next(pgwf: Leasing) -> None:
     (statement,) = re.findall(r"```sql complete and claim\n(.*?)```", REFERENCE.read_text(encoding="utf-8"), re.DOTALL)
     held = leased(pgwf, "a", "b")
