@@ -8,6 +8,7 @@ import pytest
 
 from tests.pgwf.leasing import Leasing, held, job_ids
 from tests.pgwf.racing import Racer, outcome
+from tests.pgwf.test_races_of_leases import UNHELD, on
 
 if TYPE_CHECKING:
     from tests.support import Clock
@@ -187,6 +188,28 @@ def test_a_threshold_waits_for_a_lapse_in_flight_and_decides_after_it(
 
     assert outcome(raising) == [(9,)]
     assert job_ids(pgwf.get_work()) == ["a"]
+
+
+@pytest.mark.parametrize("function", [*UNHELD, "cancel_job", "clear_crash_concern"])
+def test_a_call_that_has_to_end_a_lapsed_lease_waits_for_a_threshold_that_is_being_set(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], function: str
+) -> None:
+    pgwf.submit("a")
+    pgwf.take(seconds=1)
+    clock.advance(seconds=1)
+    first, second = racers
+    first.begin()
+    first.call("set_crash_concern_threshold", threshold=3)
+
+    calling = second.start_blocked(function, **on("a", function))
+    first.commit()
+
+    assert isinstance(outcome(calling), list)
+    assert pgwf.rows(
+        "select lease_expiration_count as lapses from pgwf.jobs_with_status"
+        " union all select lease_expiration_count from pgwf.jobs_archive"
+    ) == [{"lapses": 1}]
+    assert pgwf.events("a")[2] == "lease_lapsed"
 
 
 def test_a_lapse_is_left_for_later_while_the_threshold_changes(

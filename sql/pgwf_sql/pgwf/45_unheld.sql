@@ -29,6 +29,8 @@ begin
   perform pgwf._require_job_id(p_job_id);
   select nm.n into v_n from pgwf.name as nm where nm.job_id = p_job_id;
   if exists (select from pgwf.lease as l where l.n = v_n and l.until <= p_now) then
+    -- Tried by a sweep; waited for here, where it is the first lock of the call.
+    perform pg_advisory_xact_lock_shared(pgwf._threshold_lock());
     perform pgwf._lapse(array[v_n], p_worker_id, p_now);
   end if;
   return v_n;
