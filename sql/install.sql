@@ -33,6 +33,7 @@ set local client_min_messages = warning;
 \ir pgwf_sql/pgwf_journal/42_retention.sql
 \ir pgwf_sql/pgwf_sdk/20_tables.sql
 \ir pgwf_sql/pgwf_sdk/30_internals.sql
+\ir pgwf_sql/pgwf_sdk/31_admission.sql
 \ir pgwf_sql/pgwf_sdk/31_advance.sql
 \ir pgwf_sql/pgwf_sdk/32_settle.sql
 \ir pgwf_sql/pgwf_sdk/33_dispose.sql

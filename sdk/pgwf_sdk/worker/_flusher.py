@@ -52,6 +52,10 @@ _NOTHING: Final[Sequence[str]] = ()
 Sent = tuple[Driver, Item]
 
 
+def _number(sent: Sent) -> int:
+    return sent[1].n
+
+
 class Flusher:
     """Collects items and claim requests, and sends them. `run` is its only task; everything else returns at once."""
 
@@ -244,6 +248,7 @@ class Flusher:
         while self._items and len(batch) < ITEMS_MAX and payload_bytes < PAYLOAD_BYTES_MAX:
             batch.append(self._items.popleft())
             payload_bytes += batch[-1][1].payload_bytes
+        batch.sort(key=_number)  # As their leases are locked: the call has nothing to match then.
         return batch
 
     async def _send(

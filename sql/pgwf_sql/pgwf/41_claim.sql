@@ -453,7 +453,7 @@ begin
     -- Once all that can be seen was looked at, another turn would walk the same entries in vain.
     exit when cardinality(n) = p_limit or (v_picked.seen_count < v_left and not v_careful);
   end loop;
-  if v_input is not null then
+  if v_input is not null and cardinality(n) > 0 then
     v_output := jsonb_build_object('lease_expires_at', until);
     insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id, input_data, output_data)
     select p_now, 'get_work', l.n, l.lease_no, p_worker_id, v_input, v_output

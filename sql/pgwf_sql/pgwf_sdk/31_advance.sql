@@ -138,14 +138,14 @@ begin
   join pgwf_sdk.run r on r.n = c.n
   join pgwf.job j on j.n = c.n
   cross join lateral (
-    select array_agg(x.call order by x.seq) as calls, array_agg(x.kind order by x.seq) as kinds, array_agg(x.phase order by x.seq) as phases,
-      array_agg(x.scope order by x.seq) as scopes, array_agg(x.name order by x.seq) as names, array_agg(x.occurrence order by x.seq) as occurrences,
-      array_agg(x.payload order by x.seq) as payloads, array_agg(x.encoding order by x.seq) as encodings, array_agg(x.recorded_at order by x.seq) as times
+    select array_agg(x.call) as calls, array_agg(x.kind) as kinds, array_agg(x.phase) as phases,
+      array_agg(x.scope) as scopes, array_agg(x.name) as names, array_agg(x.occurrence) as occurrences,
+      array_agg(x.payload) as payloads, array_agg(x.encoding) as encodings, array_agg(x.recorded_at) as times
     from (
       select s.*, sum(coalesce(octet_length(s.payload), 0)) over (order by s.seq rows unbounded preceding) as bytes
       from pgwf_journal.entry s
       where s.n = c.n
-      order by s.seq
+      order by s.seq  -- and so are the arrays
       limit 1000
     ) x
     where x.seq = 1 or x.bytes <= 4194304
@@ -167,12 +167,13 @@ create or replace function pgwf_sdk._advance_flaw(
   p_worker_id text, p_lease_seconds double precision, p_dispositions text[], p_delay_seconds double precision[], p_needs text[], p_notes text[],
   p_calls int[], p_kinds smallint[], p_phases smallint[], p_scopes text[], p_names text[], p_occurrences int[], p_encodings smallint[],
   p_child_keys text[], p_child_workflows text[], p_child_encodings smallint[], p_tasks jsonb, p_attempts jsonb, p_child_closes text[], p_cancels jsonb,
-  p_wake_after int[], p_attaches jsonb
+  p_wake_after int[], p_attaches jsonb, p_count int, p_entry_items int[]
 ) returns text
 language plpgsql immutable
 as $$
-begin
-  return case
+declare
+  -- What takes a query is asked only where there is something to ask about: most calls have nothing of it.
+  v_flaw text := case
     when p_worker_id is null then 'worker_id cannot be null'
     when p_lease_seconds is null or not (p_lease_seconds > 0 and p_lease_seconds <= 1e9) then
       format('lease_seconds is %s, expected more than 0 and at most 1e9', coalesce(p_lease_seconds::text, 'NULL'))
@@ -180,31 +181,42 @@ begin
       format('dispositions are %s; expected keep, park, hop, release, complete, fail, cancel, continue or block', left(p_dispositions::text, 200))
     when not (1e9 >= all (p_delay_seconds) and -1e9 <= all (p_delay_seconds)) then 'delay_seconds are beyond 1e9'
     when not (-1000000000 <= all (p_wake_after) and 1000000000 >= all (p_wake_after)) then 'wake_after is beyond 1e9'
-    when exists (select from unnest(p_needs) d(need) where octet_length(d.need) > 512) then 'a need must have at most 512 bytes'
-    when 'block' = any (p_dispositions) and exists (
-      select from unnest(p_dispositions, p_notes) b(disposition, note)
-      where b.disposition = 'block' and not pgwf_sdk._is_jsonb(b.note))
-    then 'the report of a blocked run (notes) is not JSON'
     when array_position(p_calls, null) is not null or array_position(p_scopes, null) is not null
       or array_position(p_names, null) is not null or array_position(p_occurrences, null) is not null
       or not pgwf_journal._are_known(p_kinds, p_phases, p_encodings)
     then 'entries have NULL, or a kind, phase or encoding that there is not'
-    when array_position(p_child_keys, null) is not null
-      or exists (select from unnest(p_child_workflows) w(name) where w.name is null or octet_length(w.name) not between 1 and 512)
-      or not coalesce(p_child_encodings <@ '{1,2,3}'::smallint[], true)
+    when (1 <= all (p_entry_items) and p_count >= all (p_entry_items)) is not true then 'entries are of items that there are not'
+    when array_position(p_child_keys, null) is not null or not coalesce(p_child_encodings <@ '{1,2,3}'::smallint[], true)
     then 'children have no key, a workflow that has not 1 to 512 bytes, or an encoding that there is not'
     when p_tasks <> '[]' and not pgwf_sdk._are_tasks(p_tasks) then 'tasks are not an array of objects as the worker writes them'
     when p_attempts <> '[]' and not pgwf_sdk._are_attempts(p_attempts) then 'attempts are not an array of objects as the worker writes them'
     when p_tasks is null or p_attempts is null or p_cancels is null or p_attaches is null then 'tasks, attempts, cancels and attaches cannot be null'
     when p_attaches <> '[]' and not pgwf_sdk._are_attaches(p_attaches) then 'attaches are not an array of objects with item, key and run_id'
     when p_cancels <> '[]' and not pgwf_sdk._are_cancels(p_cancels) then 'cancels are not an array of objects with item and key'
-    when exists (select from unnest(p_child_closes) c(close) where c.close not in ('terminate', 'abandon')) then
-      'child_closes are others than terminate, abandon and NULL'
-    when exists (
-      select from unnest(p_dispositions, p_notes) c(disposition, note)
-      where c.disposition = 'continue' and not pgwf_sdk._is_jsonb(coalesce(c.note, '{}')))
-    then 'the note of a run that continues is not JSON'
   end;
+begin
+  if v_flaw is null and cardinality(p_needs) > 0 and exists (select from unnest(p_needs) d(need) where octet_length(d.need) > 512) then
+    v_flaw := 'a need must have at most 512 bytes';
+  end if;
+  if v_flaw is null and cardinality(p_child_workflows) > 0 and exists (
+    select from unnest(p_child_workflows) w(name) where w.name is null or octet_length(w.name) not between 1 and 512)
+  then
+    v_flaw := 'children have no key, a workflow that has not 1 to 512 bytes, or an encoding that there is not';
+  end if;
+  if v_flaw is null and not array_remove(p_child_closes, null) <@ array['terminate', 'abandon'] then
+    v_flaw := 'child_closes are others than terminate, abandon and NULL';
+  end if;
+  if v_flaw is null and p_dispositions && array['block', 'continue'] then
+    select case b.disposition
+      when 'block' then 'the report of a blocked run (notes) is not JSON'
+      else 'the note of a run that continues is not JSON' end
+    into v_flaw
+    from unnest(p_dispositions, p_notes) b(disposition, note)
+    where b.disposition = 'block' and not pgwf_sdk._is_jsonb(b.note)
+      or b.disposition = 'continue' and not pgwf_sdk._is_jsonb(coalesce(b.note, '{}'))
+    limit 1;
+  end if;
+  return v_flaw;
 end
 $$;
 
@@ -363,7 +375,7 @@ begin
   v_flaw := pgwf_sdk._advance_flaw(
     p_worker_id, p_lease_seconds, p_dispositions, p_delay_seconds, p_needs, p_notes, p_entry_calls, p_entry_kinds, p_entry_phases,
     p_entry_scopes, p_entry_names, p_entry_occurrences, p_entry_encodings, p_child_keys, p_child_workflows, p_child_encodings, p_tasks, p_attempts,
-    p_child_closes, p_cancels, p_wake_after, p_attaches);
+    p_child_closes, p_cancels, p_wake_after, p_attaches, cardinality(p_n), p_entry_items);
   if v_flaw is not null then
     raise exception using errcode = 'WS004', message = 'advance: ' || v_flaw;
   end if;
@@ -380,17 +392,21 @@ begin
       p_entry_occurrences, p_entry_payloads, p_entry_encodings, p_entry_codes, p_child_items, p_child_keys, p_child_run_ids,
       p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_consumed_items, p_consumed_ids, p_tasks, p_attempts,
       p_child_closes, p_cancels, p_told, p_attaches);
-    return query
-    select a.ord::int, a.n, case when a.ord in (select b.ord from unnest(v_busy) b(ord)) then 'busy' else a.status end, v_now, null::text, null::text, null::text, null::text, null::text, null::bigint, null::text, null::timestamptz,
-      null::uuid, null::bigint, null::int, null::bigint, null::int[], null::smallint[], null::smallint[], null::text[], null::text[],
-      null::int[], null::bytea[], null::smallint[], null::timestamptz[],
-      case when a.status in ('unread', 'undecided') then pgwf_sdk._inbox(a.n, a.seen) end, null::jsonb,
-      case
-        when a.status = 'child_exists' then v_settled.taken
-        when a.status in ('no_run', 'cycle') then array(select k from jsonb_array_elements_text(v_settled.refused -> a.ord::text) k) end,
-      null::bigint[]
-    from unnest(p_n, v_settled.statuses, p_inbox_seen) with ordinality a(n, status, seen, ord)
-    order by a.ord;
+    now_at := v_now;
+    for i in 1..cardinality(p_n) loop
+      item := i;
+      n := p_n[i];
+      status := case when i = any (v_busy) then 'busy' else v_settled.statuses[i] end;
+      if status = 'child_exists' then
+        taken := v_settled.taken;
+      elsif status in ('no_run', 'cycle') then
+        taken := array(select k from jsonb_array_elements_text(v_settled.refused -> i::text) k);
+      else
+        taken := null;
+      end if;
+      inbox := case when status in ('unread', 'undecided') then pgwf_sdk._inbox(n, p_inbox_seen[i]) end;
+      return next;
+    end loop;
   end if;
 
   if p_slots > 0 then

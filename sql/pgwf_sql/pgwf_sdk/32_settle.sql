@@ -140,78 +140,6 @@ begin
 end
 $$;
 
--- Effect: the items, by place, for which a row would have to be waited for; the rows of the others are locked: runs, leases
--- with their keys, and jobs, of the runs themselves and of the relatives and tasks that go with them.  Waits for nothing.
-create or replace function pgwf_sdk._busy(
-  p_n bigint[], p_dispositions text[], p_decides boolean[], p_lapsed boolean[], p_child_items int[], p_tasks jsonb, p_attaches jsonb
-) returns int[]
-language plpgsql volatile
-as $$
-declare
-  v_items int[];
-  v_kinds text[];
-  v_rows bigint[];
-  v_runs bigint[];
-  v_leases bigint[];
-  v_jobs bigint[];
-begin
-  with task as (
-    select t.item, t.key, t.close from jsonb_to_recordset(p_tasks) t(item int, key text, close text)
-  ), item as (
-    select a.ord::int as ord, a.n, a.lapsed, a.disposition in ('complete', 'fail', 'cancel', 'continue') as ends,
-      a.disposition <> 'keep' or a.decides or a.ord in (select c.item from unnest(p_child_items || pgwf_sdk._items(p_attaches)) c(item))
-        or a.ord in (select t.item from task t) as moves
-    from unnest(p_n, p_dispositions, p_decides, p_lapsed) with ordinality a(n, disposition, decides, lapsed, ord)
-  ), relative as (
-    select i.ord, x.n
-    from item i
-    cross join lateral (
-      select r.parent as n from pgwf_sdk.run r where r.n = i.n and r.parent is not null
-      union all
-      select r.n from pgwf_sdk.run r where r.parent = i.n and r.finished_at is null
-      union all
-      select a.n from pgwf_sdk.attachment a where a.target = i.n
-      offset 0
-    ) x
-    where i.ends
-  ), seat as (
-    select i.ord, x.seat as n
-    from item i
-    cross join lateral (
-      select s.seat, t.key
-      from pgwf_sdk.task t
-      join pgwf_sdk.seat s on s.n = t.n and s.key = t.key
-      where t.n = i.n and s.n = i.n and t.state is not distinct from 'open'  -- as in _close_tasks
-      offset 0
-    ) x
-    where i.ends or (i.ord, x.key) in (select c.item, c.key from task c where c.close is not null)
-  ), needed as (
-    select i.ord, 'lease' as kind, i.n from item i
-    union all select i.ord, k.kind, i.n from item i cross join (values ('run'), ('job')) k(kind) where i.moves
-    union all select i.ord, 'job', i.n from item i where i.lapsed
-    union all select t.item, 'run', t.n from pgwf_sdk._attach_targets(p_n, p_attaches) t
-    union all select r.ord, k.kind, r.n from relative r cross join (values ('run'), ('job')) k(kind)
-    union all select s.ord, k.kind, s.n from seat s cross join (values ('lease'), ('job')) k(kind)
-  )
-  select array_agg(x.ord), array_agg(x.kind), array_agg(x.n)
-  into v_items, v_kinds, v_rows
-  from needed x;
-
-  v_runs := array(select r.n from pgwf_sdk.run r where r.n = any (v_rows) order by r.n for no key update skip locked);
-  v_leases := array(select l.n from pgwf.lease l where l.n = any (v_rows) order by l.n for no key update skip locked);
-  v_leases := pgwf._try_keys(v_leases);
-  v_jobs := array(select j.n from pgwf.job j where j.n = any (v_rows) order by j.n for update skip locked);
-  -- What is gone by now is no reason to wait: the call finds out.
-  return array(
-    select distinct x.item
-    from unnest(v_items, v_kinds, v_rows) x(item, kind, n)
-    where case x.kind
-      when 'run' then x.n not in (select k.n from unnest(v_runs) k(n)) and exists (select from pgwf_sdk.run r where r.n = x.n offset 0)
-      when 'lease' then x.n not in (select k.n from unnest(v_leases) k(n)) and exists (select from pgwf.lease l where l.n = x.n offset 0)
-      else x.n not in (select k.n from unnest(v_jobs) k(n)) and exists (select from pgwf.job j where j.n = x.n offset 0) end);
-end
-$$;
-
 -- Effect: the seats of the open tasks that p_tasks closes.
 create or replace function pgwf_sdk._closing_seats(p_n bigint[], p_tasks jsonb) returns bigint[]
 language plpgsql stable
@@ -237,42 +165,6 @@ begin
   join pgwf_sdk.seat s on s.n = p_n[a.item] and s.key = a.key and s.seat = any (p_seats)
   where a.close is not null
   group by a.close;
-end
-$$;
-
--- Effect: what is to become of each item of advance, by the statuses of its answer.  p_lease_nos is NULL where the lease is not the
--- caller's; p_closers are items that close tasks; p_new_items and p_new_ok tell whose new jobs were taken in;
--- p_attach_states what becomes of the attaches of an item.
-create or replace function pgwf_sdk._admitted(
-  p_n bigint[], p_lease_nos bigint[], p_expected_seqs bigint[], p_dispositions text[], p_inbox_seen bigint[], p_wake_after int[],
-  p_decides boolean[], p_closers int[], p_new_items int[], p_new_ok boolean[], p_entry_items int[], p_attach_states text[]
-) returns text[]
-language plpgsql stable
-as $$
-begin
-  return (
-    select array_agg(
-      case
-        when p_lease_nos[a.ord] is null then 'fenced'
-        when a.place > 1
-          or coalesce(coalesce(h.seq, 0) <> a.expected_seq, a.disposition <> 'release' or a.ord = any (p_entry_items)) then 'conflict'
-        when (a.decides or a.ord = any (p_closers)) and exists (select from pgwf_sdk.inbox i where i.n = a.n and i.id > coalesce(a.seen, 0)) then 'undecided'
-        when false = any (p_new_ok) and exists (
-          select from unnest(p_new_items, p_new_ok) s(item, ok) where s.item = a.ord and not s.ok) then 'child_exists'
-        when p_attach_states[a.ord] in ('no_run', 'cycle') then p_attach_states[a.ord]
-        when a.disposition = 'park' and (p_attach_states[a.ord] = 'over' or pgwf_sdk._unread(a.n, a.seen, a.wake_after)) then 'unread'
-        else 'ok'
-      end order by a.ord)
-    from (
-      select i.*, row_number() over (partition by i.n order by i.ord) as place
-      from unnest(p_n, p_expected_seqs, p_dispositions, p_inbox_seen, p_wake_after, p_decides) with ordinality
-        i(n, expected_seq, disposition, seen, wake_after, decides, ord)
-    ) a
-    left join lateral (
-      -- The head, if it is not before the entry the item follows: an index scan backwards would read a page full of entries.
-      select max(e.seq) as seq from pgwf_journal.entry e where e.n = a.n and e.seq >= a.expected_seq
-    ) h on true
-  );
 end
 $$;
 
@@ -341,6 +233,27 @@ begin
 end
 $$;
 
+-- Effect: locks the jobs of runs that move and of others, and if a run that moves has a singleton key, all such keys and who
+-- waits for p_ending.
+create or replace function pgwf_sdk._lock_moving(p_moving bigint[], p_others bigint[], p_ending bigint[]) returns void
+language plpgsql volatile
+as $$
+declare
+  v_keys text[];
+begin
+  if cardinality(p_moving || p_others) = 0 then
+    return;
+  end if;
+  perform pgwf._lock_jobs(p_moving || p_others, '{}');
+  v_keys := array(select distinct l.singleton_key from pgwf.lease l where l.n = any (p_moving) and l.singleton_key is not null);
+  if cardinality(v_keys) > 0 then
+    -- Who waits for a run that ends may have its key, and be in the hands of somebody who waits for that.
+    perform pgwf._lock_waiters(p_ending);
+    perform pgwf._lock_keys(v_keys);  -- All at once, in their order: what follows frees them kind by kind.
+  end if;
+end
+$$;
+
 -- Effect: advance's items; a status each, the ids of children that are taken, and the calls that cannot attach.  Locks in order: names (children and seats are submitted first; those
 -- of an item that then is refused are withdrawn), run rows, leases, jobs.
 create or replace function pgwf_sdk._settle(
@@ -357,6 +270,10 @@ create or replace function pgwf_sdk._settle(
 language plpgsql volatile
 as $$
 declare
+  -- Most calls have entries and nothing else, of runs that go on.
+  v_is_plain constant boolean := 'keep' = all (p_dispositions) and cardinality(p_decides || p_lapsed) = 0 and cardinality(p_told) = 0
+    and cardinality(p_child_items || p_consumed_items) = 0 and (p_tasks, p_attempts, p_cancels, p_attaches) = ('[]', '[]', '[]', '[]')
+    and not p_entry_kinds && '{5,10,11,12,15}';
   v_new_items int[] := '{}';      -- item of each submitted job: children first, then seats, then successors
   v_new_n bigint[] := '{}';
   v_new_ok boolean[] := '{}';
@@ -374,61 +291,57 @@ declare
   v_successors bigint[];
   v_attach record;                -- what becomes of attaches, and of the items that ask for them
   v_attach_states text[];
-  v_lease_nos bigint[];
-  v_keys text[];                  -- singleton keys of leases that may end
+  v_leased record;                -- the leases that are locked, in n order
+  v_fenced record;
   v_written bigint[];             -- the item's number, or NULL where nothing is written
-  v_jobs bigint[];
 begin
-  if v_children_count > 0 or p_tasks <> '[]' or 'continue' = any (p_dispositions) then
-    select s.items, s.n, s.ok, s.taken, s.continuing, s.successors into v_new_items, v_new_n, v_new_ok, taken, v_continuing, v_successors
-    from pgwf_sdk._submit_new(p_worker_id, p_n, p_dispositions, p_needs, p_child_items, p_child_run_ids, p_child_needs, p_tasks, p_now) s;
-    v_closing := pgwf_sdk._closing_seats(p_n, p_tasks);
-    v_closers := array(select a.item from jsonb_to_recordset(p_tasks) a(item int, close text) where a.close is not null);
-  end if;
-  if p_entry_kinds && '{11,12,15}' then
-    v_steering := array(select e.item from unnest(p_entry_items, p_entry_kinds) e(item, kind) where e.kind in (11, 12, 15));
-  end if;
-  -- Who asks for something takes its run row too: a termination in between would not know of it.
-  v_asking := p_child_items || v_steering;
-  if p_tasks <> '[]' or p_cancels <> '[]' or p_attaches <> '[]' then
-    v_asking := v_asking || pgwf_sdk._items(p_tasks) || pgwf_sdk._items(p_cancels) || pgwf_sdk._items(p_attaches);
-  end if;
+  if not v_is_plain then
+    if v_children_count > 0 or p_tasks <> '[]' or 'continue' = any (p_dispositions) then
+      select s.items, s.n, s.ok, s.taken, s.continuing, s.successors into v_new_items, v_new_n, v_new_ok, taken, v_continuing, v_successors
+      from pgwf_sdk._submit_new(p_worker_id, p_n, p_dispositions, p_needs, p_child_items, p_child_run_ids, p_child_needs, p_tasks, p_now) s;
+      v_closing := pgwf_sdk._closing_seats(p_n, p_tasks);
+      v_closers := array(select a.item from jsonb_to_recordset(p_tasks) a(item int, close text) where a.close is not null);
+    end if;
+    if p_entry_kinds && '{11,12,15}' then
+      v_steering := array(select e.item from unnest(p_entry_items, p_entry_kinds) e(item, kind) where e.kind in (11, 12, 15));
+    end if;
+    -- Who asks for something takes its run row too: a termination in between would not know of it.
+    v_asking := p_child_items || v_steering;
+    if p_tasks <> '[]' or p_cancels <> '[]' or p_attaches <> '[]' then
+      v_asking := v_asking || pgwf_sdk._items(p_tasks) || pgwf_sdk._items(p_cancels) || pgwf_sdk._items(p_attaches);
+    end if;
 
-  if not ('keep' = all (p_dispositions)) or true = any (p_decides) or cardinality(v_asking) > 0 then
-    select f.moving, f.parents, f.children, f.cancels, f.seats into v_moving, v_parents, v_children, v_cancels, v_seats
-    from pgwf_sdk._lock_families(p_n, p_dispositions, p_decides, v_asking, p_cancels, p_attaches) f;
-  end if;
-  if p_attaches <> '[]' then
-    v_attach := pgwf_sdk._attach_states(p_n, p_attaches);
-    v_attach_states := v_attach.item_states;
-    refused := v_attach.refused;
-  end if;
-
-  select array_agg(l.lease_no order by a.ord),
-    array_agg(l.singleton_key) filter (where l.singleton_key is not null and p_dispositions[a.ord] <> 'keep')
-  into v_lease_nos, v_keys
-  from unnest(p_n, p_lease_ids) with ordinality a(n, lease_id, ord)
-  left join (
-    select l.n, l.lease_id, l.lease_no, l.singleton_key from pgwf.lease l
-    where l.n = any (p_n || v_seats || v_closing)
-    order by l.n for no key update
-  ) l on l.n = a.n and l.lease_id = a.lease_id;
-
-  v_jobs := v_moving || v_parents || v_children || v_cancels || v_seats || v_closing
-    || case when true = any (p_lapsed) then array(select a.n from unnest(p_n, p_lapsed) a(n, lapsed) where a.lapsed) end;
-  if cardinality(v_jobs) > 0 then
-    perform pgwf._lock_jobs(v_jobs, '{}');
-    if v_keys is not null then
-      -- Who waits for a run that ends may have its key, and be in the hands of somebody who waits for that.
-      perform pgwf._lock_waiters(v_seats || array(
-        select a.n from unnest(p_n, p_dispositions) a(n, disposition) where a.disposition in ('complete', 'fail', 'cancel', 'continue')));
-      perform pgwf._lock_keys(v_keys);  -- All at once, in their order: what follows frees them kind by kind.
+    if not ('keep' = all (p_dispositions)) or true = any (p_decides) or cardinality(v_asking) > 0 then
+      select f.moving, f.parents, f.children, f.cancels, f.seats into v_moving, v_parents, v_children, v_cancels, v_seats
+      from pgwf_sdk._lock_families(p_n, p_dispositions, p_decides, v_asking, p_cancels, p_attaches) f;
+    end if;
+    if p_attaches <> '[]' then
+      v_attach := pgwf_sdk._attach_states(p_n, p_attaches);
+      v_attach_states := v_attach.item_states;
+      refused := v_attach.refused;
     end if;
   end if;
 
+  select array_agg(l.n) as n, array_agg(l.lease_id) as ids, array_agg(l.lease_no) as nos
+  into v_leased
+  from (
+    select q.n, q.lease_id, q.lease_no from pgwf.lease q where q.n = any (p_n || v_seats || v_closing) order by q.n for no key update
+  ) l;
+
+  if not v_is_plain then
+    perform pgwf_sdk._lock_moving(v_moving, v_parents || v_children || v_cancels || v_seats || v_closing
+      || case when true = any (p_lapsed) then array(select a.n from unnest(p_n, p_lapsed) a(n, lapsed) where a.lapsed) end,
+      v_seats || array(select a.n from unnest(p_n, p_dispositions) a(n, disposition) where a.disposition in ('complete', 'fail', 'cancel', 'continue')));
+  end if;
+
   -- In a statement of its own: its snapshot is younger than the locks, so heads and inboxes are final for this call.
-  statuses := pgwf_sdk._admitted(p_n, v_lease_nos, p_expected_seqs, p_dispositions, p_inbox_seen, p_wake_after, p_decides, v_closers,
-    v_new_items, v_new_ok, p_entry_items, v_attach_states);
+  v_fenced := pgwf_sdk._fenced(
+    p_n, p_lease_ids, p_expected_seqs, p_dispositions, p_entry_items, v_leased.n, v_leased.ids, v_leased.nos);
+  statuses := v_fenced.statuses;
+  if cardinality(v_new_n || v_closers) > 0 or v_attach_states is not null or true = any (p_decides) or 'park' = any (p_dispositions) then
+    statuses := pgwf_sdk._admitted(
+      statuses, p_n, p_dispositions, p_inbox_seen, p_wake_after, p_decides, v_closers, v_new_items, v_new_ok, v_attach_states);
+  end if;
 
   v_written := p_n;
   if not ('ok' = all (statuses)) then
@@ -441,20 +354,18 @@ begin
   end if;
 
   if cardinality(p_entry_items) > 0 then
-    -- Not joined with the items: a join of two function scans compares each with each.
-    insert into pgwf_journal.entry
-      (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no, code)
-    select v_written[e.item], p_expected_seqs[e.item] + row_number() over (partition by e.item order by e.ord), e.call, e.kind, e.phase,
-      e.scope, e.name, e.occurrence, e.payload, e.encoding,
-      coalesce(case when row_number() over (partition by e.item order by e.ord) <= p_told[e.item] then (
-        select f.recorded_at from pgwf_journal.entry f where f.n = p_n[e.item] and f.seq = p_expected_seqs[e.item]) end, p_now), v_lease_nos[e.item], e.code
-    from unnest(p_entry_items, p_entry_calls, p_entry_kinds, p_entry_phases, p_entry_scopes, p_entry_names, p_entry_occurrences,
-      p_entry_payloads, p_entry_encodings, p_entry_codes) with ordinality
-      e(item, call, kind, phase, scope, name, occurrence, payload, encoding, code, ord)
-    where v_written[e.item] is not null;
-    perform pgwf_sdk._project(v_written, p_now, p_entry_items, p_entry_kinds, p_entry_phases, p_entry_scopes, p_entry_names,
-      p_entry_occurrences, p_entry_payloads, p_entry_encodings) where p_entry_kinds && array[5, 10]::smallint[];
-    perform pgwf_sdk._end_streaks(v_written, p_lapsed, p_entry_items) where true = any (p_lapsed);
+    perform pgwf_sdk._write(v_written, p_n, p_expected_seqs, p_told, v_fenced.lease_nos, p_now, p_entry_items, p_entry_calls, p_entry_kinds,
+      p_entry_phases, p_entry_scopes, p_entry_names, p_entry_occurrences, p_entry_payloads, p_entry_encodings, p_entry_codes);
+    if v_is_plain then
+      return;
+    end if;
+    if p_entry_kinds && array[5, 10]::smallint[] then
+      perform pgwf_sdk._project(v_written, p_now, p_entry_items, p_entry_kinds, p_entry_phases, p_entry_scopes, p_entry_names,
+        p_entry_occurrences, p_entry_payloads, p_entry_encodings);
+    end if;
+    if true = any (p_lapsed) then
+      perform pgwf_sdk._end_streaks(v_written, p_lapsed, p_entry_items);
+    end if;
   end if;
   if cardinality(v_steering) > 0 then
     perform pgwf_sdk._steer(v_written, p_now, p_entry_items, p_entry_kinds, p_entry_payloads);
@@ -466,7 +377,9 @@ begin
     delete from pgwf_sdk.inbox i using unnest(p_consumed_items, p_consumed_ids) c(item, id)
     where i.n = v_written[c.item] and i.id = c.id;
   end if;
-  perform pgwf_sdk._note_attempts(v_written, p_attempts, p_now) where p_attempts <> '[]';
+  if p_attempts <> '[]' then
+    perform pgwf_sdk._note_attempts(v_written, p_attempts, p_now);
+  end if;
   if v_children_count > 0 then
     perform pgwf_sdk._create_children(v_written, v_new_n[:v_children_count], p_child_items, p_child_keys, p_child_run_ids,
       p_child_workflows, p_child_needs, p_child_builds, p_child_inputs, p_child_encodings, p_child_closes, p_worker_id, p_now);

@@ -45,7 +45,7 @@ def test_a_worker_goes_on_when_the_answer_of_its_prepared_call_has_changed(
     assert client.start(doubled(1)).result(timeout=SOON) == 2
 
     (definition,) = db.execute("select pg_get_functiondef('pgwf_sdk.advance'::regproc)").fetchone() or ("",)
-    renamed = definition.replace("taken text[]", "taken_ids text[]")
+    renamed = definition.replace("deadline timestamp with time zone", "ends_by timestamp with time zone")
     assert renamed != definition
     with db.transaction():
         db.execute("drop function pgwf_sdk.advance")
