@@ -9,9 +9,13 @@ import psycopg
 import pytest
 
 from pgwf_sdk import AsyncContext, Client, Run, step, workflow
+from pgwf_sdk.worker._advance import entry_parameters, parameters
 from tests.support import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pgwf_sdk.worker._advance import Item
     from tests.sdk.worker.conftest import StartWorker
 
 SOON = timedelta(seconds=30)
@@ -142,3 +146,29 @@ def test_a_worker_that_stops_at_once_leaves_the_call_and_the_run_goes_on_elsewhe
     assert run.result(timeout=SOON) == 5
     assert set(slow_calls) == {2}
     assert db.execute("select count(*) from pgwf_journal.entry where name = 'slow'").fetchone() == (1,)
+
+
+def test_an_item_of_which_no_statement_can_be_made_is_refused_and_the_worker_goes_on(
+    client: Client, start_worker: StartWorker, db: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_slow(items: Sequence[Item]) -> None:
+        if any(entry.name == "slow" for item in items for entry in item.entries):
+            raise ValueError("no parameter can be made of this")
+
+    def make_of_one(item: Item) -> dict[str, Any]:
+        refuse_slow([item])
+        return entry_parameters(item)
+
+    def make(worker_id: str, items: Sequence[Item], **options: Any) -> dict[str, Any]:
+        refuse_slow(items)
+        return parameters(worker_id, items, **options)
+
+    monkeypatch.setattr("pgwf_sdk.worker._lone.entry_parameters", make_of_one)
+    monkeypatch.setattr("pgwf_sdk.worker._flusher.parameters", make)  # Behind a pooler no item goes alone.
+    start_worker(slowly, quickly)
+    client.start(slowly(1), run_id="strange")
+
+    note = "select note from pgwf_sdk.runs where run_id = 'strange' and note like 'refused by the database: no param%'"
+    wait_until(lambda: db.execute(note).fetchone(), "the run is given back")
+    assert client.start(quickly(0)).result(timeout=SOON) == 3
+    client.terminate("strange")

@@ -25,7 +25,6 @@ from pgwf_sdk import (
     workflow,
 )
 from pgwf_sdk._telemetry import Telemetry
-from pgwf_sdk.worker._advance import entry_parameters
 from pgwf_sdk.worker._session import Session
 from pgwf_sdk.worker._settings import Settings, by_name, offered
 from pgwf_sql.database import AsyncDatabase
@@ -381,33 +380,6 @@ def test_an_entry_that_finds_no_room_again_and_again_keeps_no_new_run_from_being
     assert client.start(harmless()).result(timeout=SOON) == "fine"
     db.execute("drop trigger large on pgwf_journal.entry")
     assert run.result(timeout=SOON) == 1
-
-
-def test_an_item_of_which_no_statement_can_be_made_is_refused_and_the_worker_goes_on(
-    client: Client, start_worker: StartWorker, db: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def make(item: Any) -> dict[str, Any]:
-        if any(entry.name == "odd" for entry in item.entries):
-            raise ValueError("no parameter can be made of this")
-        return entry_parameters(item)
-
-    monkeypatch.setattr("pgwf_sdk.worker._lone.entry_parameters", make)
-
-    @step
-    def odd() -> int:
-        return 1
-
-    @workflow
-    def strange(ctx: Context) -> int:
-        return ctx.step(odd)
-
-    start_worker(strange, harmless)
-    client.start(strange(), run_id="strange")
-
-    note = "select note from pgwf_sdk.runs where run_id = 'strange' and note like 'refused by the database: no param%'"
-    wait_until(lambda: db.execute(note).fetchone(), "the run is given back")
-    assert client.start(harmless()).result(timeout=SOON) == "fine"
-    client.terminate("strange")
 
 
 def test_a_worker_that_cannot_say_that_it_sleeps_tries_again(
