@@ -151,6 +151,7 @@ declare
   v_told_at timestamptz[];
 begin
   for i in 1..cardinality(p_items) loop
+    continue when p_n[p_items[i]] is null;
     v_heads[p_items[i]] := v_heads[p_items[i]] + 1;
     v_seqs[i] := v_heads[p_items[i]];
   end loop;
