@@ -324,3 +324,27 @@ def test_ten_thousand_jobs_on_one_busy_key_are_parked_once_each(pgwf: Leasing) -
     pgwf.complete(lease)
     assert pgwf.rows("select count(*) as count from pgwf.parked") == [{"count": 9_999}]
     assert len(pgwf.get_work(limit=100)) == 1
+
+
+@pytest.mark.parametrize("taken", [["k2"], ["k2", "g"]], ids=["one-lane", "each-lane"])
+def test_an_open_claim_of_who_waited_longest_keeps_nobody_from_what_stands_before_it(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], taken: list[str]
+) -> None:
+    """Who was parked comes back to the end of the lane, and is yet more urgent than who came meanwhile."""
+    pgwf.submit("k1", singleton_key="K")
+    pgwf.submit("k2", singleton_key="K")
+    (lease,) = pgwf.get_work(limit=5)
+    clock.advance(seconds=1)
+    pgwf.submit("g", "gpu")
+    clock.advance(seconds=1)
+    pgwf.submit("late")
+    pgwf.complete(lease)
+    first, second = racers
+    first.begin()
+    for job_id in taken:
+        first.call("lease_job", job_id=job_id, worker_id="op")
+
+    claimed = second.call("get_work", worker_id="w", worker_caps=["python", "gpu"], limit_jobs=2)
+
+    assert sorted(row[0] for row in claimed) == sorted({"g", "late"} - set(taken))
+    first.commit()

@@ -177,7 +177,8 @@ $$;
 -- it looks without locks, counts how many of each lane it wants, and takes the first of each that nobody else has locked.
 -- Passes by jobs of p_busy_keys, and lanes of p_spent_lanes. seen_count: how many it could choose from, if fewer than
 -- p_limit. spent_lanes: those that gave less than was wanted, because others have locked all the rest; the caller then
--- asks the other lanes. special: some rows have a key or are past their time (_admit). The other arrays say, in any
+-- asks the other lanes. Not NULL but without a lane that has less urgent jobs before the first one wanted: with
+-- p_spent_lanes these are taken too. special: some rows have a key or are past their time (_admit). The other arrays say, in any
 -- order, where the rows stood.
 create or replace function pgwf._pick(
   p_worker_caps text[],
@@ -204,11 +205,12 @@ as $$
 declare
   v_needs text[];
   v_priorities smallint[];
+  v_heads bigint[];
   v_firsts bigint[];
   v_quotas int[];
 begin
   select array_agg(d.need), array_agg(p.priority), array_agg(f.pos), array_agg(least(d.room, p_limit))
-  into v_needs, v_priorities, v_firsts, v_quotas
+  into v_needs, v_priorities, v_heads, v_quotas
   from unnest(p_needs, p_rooms) as d(need, room)
   cross join unnest('{1,2,3,4}'::smallint[]) as p(priority)
   cross join lateral (
@@ -223,25 +225,28 @@ begin
   ) as f
   where p_spent_lanes is null
     or p.priority || d.need <> all (p_spent_lanes);
+  v_firsts := v_heads;
   -- Of a lone lane all are wanted, and whoever comes first is the most urgent.
   if cardinality(v_needs) > 1 then
-    select array_agg(q.need), array_agg(q.priority), array_agg(q.first), array_agg(q.quota), sum(q.quota)
-    into v_needs, v_priorities, v_firsts, v_quotas, seen_count
+    select
+      array_agg(q.need), array_agg(q.priority), array_agg(q.head),
+      array_agg(case when p_spent_lanes is null then q.first else q.head end), array_agg(q.quota), sum(q.quota)
+    into v_needs, v_priorities, v_heads, v_firsts, v_quotas, seen_count
     from (
-      select s.need, s.priority, min(s.pos) as first, count(*)::int as quota
+      select s.need, s.priority, s.head, min(s.pos) as first, count(*)::int as quota
       from (
-        select w.need, w.priority, w.pos
+        select w.need, w.priority, w.head, w.pos
         from (
           select
-            l.need, l.priority, l.room, r.pos, r.urgency,
+            l.need, l.priority, l.head, l.room, r.pos, r.urgency,
             row_number() over (partition by l.need order by r.urgency, r.pos) as place
-          from unnest(v_needs, v_priorities, v_firsts, v_quotas) as l(need, priority, first, room)
+          from unnest(v_needs, v_priorities, v_heads, v_quotas) as l(need, priority, head, room)
           cross join lateral (
             select q.pos, q.ready_at + (q.priority - 1) * p_aging as urgency
             from pgwf.ready as q
             where q.need = l.need
               and q.priority = l.priority
-              and q.pos >= l.first
+              and q.pos >= l.head
               and (p_busy_keys is null or q.singleton_key is null or q.singleton_key <> all (p_busy_keys))
             order by q.pos
             limit l.room
@@ -251,7 +256,7 @@ begin
         order by w.urgency, w.pos
         limit p_limit
       ) as s
-      group by s.need, s.priority
+      group by s.need, s.priority, s.head
     ) as q;
   end if;
 
@@ -276,9 +281,9 @@ begin
     for update skip locked
   ) as q;
   if coalesce(cardinality(spots), 0) < seen_count then
-    select array_agg(l.priority || l.need)
+    select coalesce(array_agg(l.priority || l.need) filter (where l.first = l.head), '{}')
     into spent_lanes
-    from unnest(v_needs, v_priorities, v_quotas) as l(need, priority, quota)
+    from unnest(v_needs, v_priorities, v_heads, v_firsts, v_quotas) as l(need, priority, head, first, quota)
     where l.quota > (
       select count(*) from unnest(needs, priorities) as k(need, priority)
       where k.need = l.need and k.priority = l.priority);

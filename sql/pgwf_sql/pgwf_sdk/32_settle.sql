@@ -233,19 +233,19 @@ begin
 end
 $$;
 
--- Effect: locks the jobs of runs that move and of others, and if a run that moves has a singleton key, all such keys and who
--- waits for p_ending.
-create or replace function pgwf_sdk._lock_moving(p_moving bigint[], p_others bigint[], p_ending bigint[]) returns void
+-- Effect: locks jobs, and if one of p_leaving, whose leases may end, has a singleton key, all such keys and who waits for
+-- p_ending.
+create or replace function pgwf_sdk._lock_moving(p_jobs bigint[], p_leaving bigint[], p_ending bigint[]) returns void
 language plpgsql volatile
 as $$
 declare
   v_keys text[];
 begin
-  if cardinality(p_moving || p_others) = 0 then
+  if cardinality(p_jobs) = 0 then
     return;
   end if;
-  perform pgwf._lock_jobs(p_moving || p_others, '{}');
-  v_keys := array(select distinct l.singleton_key from pgwf.lease l where l.n = any (p_moving) and l.singleton_key is not null);
+  perform pgwf._lock_jobs(p_jobs, '{}');
+  v_keys := array(select distinct l.singleton_key from pgwf.lease l where l.n = any (p_leaving) and l.singleton_key is not null);
   if cardinality(v_keys) > 0 then
     -- Who waits for a run that ends may have its key, and be in the hands of somebody who waits for that.
     perform pgwf._lock_waiters(p_ending);
@@ -322,15 +322,15 @@ begin
     end if;
   end if;
 
-  select array_agg(l.n) as n, array_agg(l.lease_id) as ids, array_agg(l.lease_no) as nos
-  into v_leased
+  select array_agg(l.n) as n, array_agg(l.lease_id) as ids, array_agg(l.lease_no) as nos into v_leased
   from (
     select q.n, q.lease_id, q.lease_no from pgwf.lease q where q.n = any (p_n || v_seats || v_closing) order by q.n for no key update
   ) l;
 
   if not v_is_plain then
-    perform pgwf_sdk._lock_moving(v_moving, v_parents || v_children || v_cancels || v_seats || v_closing
+    perform pgwf_sdk._lock_moving(v_moving || v_parents || v_children || v_cancels || v_seats || v_closing
       || case when true = any (p_lapsed) then array(select a.n from unnest(p_n, p_lapsed) a(n, lapsed) where a.lapsed) end,
+      array(select a.n from unnest(p_n, p_lease_ids, p_dispositions) a(n, lease_id, disposition) where a.disposition <> 'keep' and a.lease_id = any (v_leased.ids)),
       v_seats || array(select a.n from unnest(p_n, p_dispositions) a(n, disposition) where a.disposition in ('complete', 'fail', 'cancel', 'continue')));
   end if;
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import psycopg
 import pytest
 
-from pgwf_journal import Kind
-from tests.sdk.sql.hand import Hand, Held, entry, start, status, value
+from pgwf_journal import Kind, Phase
+from tests.sdk.sql.hand import Hand, Held, child, entry, start, status, value
 from tests.sdk.sql.race import Call, act, advance
 
 if TYPE_CHECKING:
@@ -119,3 +120,19 @@ def test_end_overdue_leaves_a_run_whose_waiter_somebody_holds_for_the_next_time(
     holder.run("commit")
 
     assert value(db, "select pgwf_sdk.end_overdue('w')") == 1
+
+
+def test_who_keeps_a_lease_or_has_lost_it_needs_the_key_for_nothing(
+    db: Conn, hand: Hand, session: Callable[[], Session]
+) -> None:
+    """Somebody holds the key: a child is started all the same, and who has lost the lease is told at once."""
+    start(db, singleton_key="K")
+    held = hand.take()
+    holder = session()
+    holder.run("begin")
+    holder.run(HOLD_THE_KEY)
+    opened = entry("ship", kind=Kind.CHILD, phase=Phase.OPENED, payload=None)
+
+    assert hand.say(held.item("keep", opened, children=[child("part")])) == ["ok"]
+    assert hand.say(held.item("release", lease_id=uuid4())) == ["fenced"]
+    holder.run("commit")
