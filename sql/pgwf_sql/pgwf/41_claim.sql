@@ -176,10 +176,10 @@ $$;
 -- Chooses up to p_limit rows of ready, at most p_rooms of each of p_needs, the most urgent first, and locks exactly these:
 -- it looks without locks, counts how many of each lane it wants, and takes the first of each that nobody else has locked.
 -- Passes by jobs of p_busy_keys, and lanes of p_spent_lanes. seen_count: how many it could choose from, if fewer than
--- p_limit. spent_lanes: those that gave less than was wanted, because others have locked all the rest; the caller then
--- asks the other lanes. Not NULL but without a lane that has less urgent jobs before the first one wanted: with
--- p_spent_lanes these are taken too. special: some rows have a key or are past their time (_admit). The other arrays say, in any
--- order, where the rows stood.
+-- p_limit. spent_lanes: NULL, or others have locked some of what was chosen; then those lanes that were looked at from their
+-- head and have nothing else. Asked again with p_spent_lanes, though they be none, it takes from the heads of the others,
+-- where less urgent jobs may stand. special: some rows have a key or are past their time (_admit). The other arrays say, in
+-- any order, where the rows stood.
 create or replace function pgwf._pick(
   p_worker_caps text[],
   p_position bigint[],

@@ -136,7 +136,8 @@ begin
 end
 $$;
 
--- Effect: writes the entries of items after p_expected_seqs.  p_n: NULL where an item writes nothing; p_told: how many of an
+-- Effect: writes the entries of items after p_expected_seqs, and what awakeables and attributes (kinds 5 and 10) keep beside
+-- them.  p_n: NULL where an item writes nothing; p_told: how many of an
 -- item's entries, from the first, have the time of the entry they follow.  The caller holds the leases.
 create or replace function pgwf_sdk._write(
   p_n bigint[], p_journals bigint[], p_expected_seqs bigint[], p_told int[], p_lease_nos bigint[], p_now timestamptz,
@@ -170,5 +171,9 @@ begin
     p_lease_nos[p_items[i]], p_codes[i]
   from generate_subscripts(p_items, 1) i
   where p_n[p_items[i]] is not null;
+  if p_kinds && array[5, 10]::smallint[] then
+    perform pgwf_sdk._project(
+      p_n, p_now, p_items, p_kinds, p_phases, p_scopes, p_names, p_occurrences, p_payloads, p_encodings);
+  end if;
 end
 $$;

@@ -233,22 +233,26 @@ begin
 end
 $$;
 
--- Effect: locks jobs, and if one of p_leaving, whose leases may end, has a singleton key, all such keys and who waits for
--- p_ending.
-create or replace function pgwf_sdk._lock_moving(p_jobs bigint[], p_leaving bigint[], p_ending bigint[]) returns void
+-- Effect: if leases that may end have singleton keys, locks these keys and who waits for the runs that end.
+create or replace function pgwf_sdk._lock_leaving_keys(p_n bigint[], p_lease_ids uuid[], p_dispositions text[], p_seats bigint[])
+returns void
 language plpgsql volatile
 as $$
 declare
-  v_keys text[];
+  v_keys text[] := array(
+    select distinct l.singleton_key
+    from unnest(p_n, p_lease_ids, p_dispositions) a(n, lease_id, disposition)
+    cross join lateral (
+      select q.singleton_key from pgwf.lease q
+      where q.n = a.n and q.lease_id = a.lease_id and q.singleton_key is not null
+      offset 0
+    ) l
+    where a.disposition <> 'keep');
 begin
-  if cardinality(p_jobs) = 0 then
-    return;
-  end if;
-  perform pgwf._lock_jobs(p_jobs, '{}');
-  v_keys := array(select distinct l.singleton_key from pgwf.lease l where l.n = any (p_leaving) and l.singleton_key is not null);
   if cardinality(v_keys) > 0 then
     -- Who waits for a run that ends may have its key, and be in the hands of somebody who waits for that.
-    perform pgwf._lock_waiters(p_ending);
+    perform pgwf._lock_waiters(p_seats || array(
+      select a.n from unnest(p_n, p_dispositions) a(n, disposition) where a.disposition in ('complete', 'fail', 'cancel', 'continue')));
     perform pgwf._lock_keys(v_keys);  -- All at once, in their order: what follows frees them kind by kind.
   end if;
 end
@@ -292,6 +296,7 @@ declare
   v_attach record;                -- what becomes of attaches, and of the items that ask for them
   v_attach_states text[];
   v_leased record;                -- the leases that are locked, in n order
+  v_jobs bigint[];
   v_fenced record;
   v_written bigint[];             -- the item's number, or NULL where nothing is written
 begin
@@ -322,16 +327,19 @@ begin
     end if;
   end if;
 
-  select array_agg(l.n) as n, array_agg(l.lease_id) as ids, array_agg(l.lease_no) as nos into v_leased
-  from (
-    select q.n, q.lease_id, q.lease_no from pgwf.lease q where q.n = any (p_n || v_seats || v_closing) order by q.n for no key update
-  ) l;
+  select array_agg(l.n) as n, array_agg(l.lease_id) as ids, array_agg(l.lease_no) as nos, bool_or(l.singleton_key is not null) as has_keys
+  into v_leased
+  from (select q.* from pgwf.lease q where q.n = any (p_n || v_seats || v_closing) order by q.n for no key update) l;
 
   if not v_is_plain then
-    perform pgwf_sdk._lock_moving(v_moving || v_parents || v_children || v_cancels || v_seats || v_closing
-      || case when true = any (p_lapsed) then array(select a.n from unnest(p_n, p_lapsed) a(n, lapsed) where a.lapsed) end,
-      array(select a.n from unnest(p_n, p_lease_ids, p_dispositions) a(n, lease_id, disposition) where a.disposition <> 'keep' and a.lease_id = any (v_leased.ids)),
-      v_seats || array(select a.n from unnest(p_n, p_dispositions) a(n, disposition) where a.disposition in ('complete', 'fail', 'cancel', 'continue')));
+    v_jobs := v_moving || v_parents || v_children || v_cancels || v_seats || v_closing
+      || case when true = any (p_lapsed) then array(select a.n from unnest(p_n, p_lapsed) a(n, lapsed) where a.lapsed) end;
+    if cardinality(v_jobs) > 0 then
+      perform pgwf._lock_jobs(v_jobs, '{}');
+    end if;
+    if v_leased.has_keys then
+      perform pgwf_sdk._lock_leaving_keys(p_n, p_lease_ids, p_dispositions, v_seats);
+    end if;
   end if;
 
   -- In a statement of its own: its snapshot is younger than the locks, so heads and inboxes are final for this call.
@@ -358,10 +366,6 @@ begin
       p_entry_phases, p_entry_scopes, p_entry_names, p_entry_occurrences, p_entry_payloads, p_entry_encodings, p_entry_codes);
     if v_is_plain then
       return;
-    end if;
-    if p_entry_kinds && array[5, 10]::smallint[] then
-      perform pgwf_sdk._project(v_written, p_now, p_entry_items, p_entry_kinds, p_entry_phases, p_entry_scopes, p_entry_names,
-        p_entry_occurrences, p_entry_payloads, p_entry_encodings);
     end if;
     if true = any (p_lapsed) then
       perform pgwf_sdk._end_streaks(v_written, p_lapsed, p_entry_items);
