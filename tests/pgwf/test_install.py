@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import pgwf_sql
 from tests.pgwf.leasing import Leasing, refused, run_psql
+from tests.support import Session
 
 ROOT = Path(__file__).resolve().parents[2]
 SQL = ROOT / "sql"
@@ -120,6 +121,40 @@ def test_two_installers_at_once_both_succeed(empty_database: str) -> None:
     assert errors == []
     with psycopg.connect(empty_database) as conn:
         assert pgwf_sql.schema_version(conn) == pgwf_sql.SCHEMA_VERSION
+
+
+LOCKED = """
+select l.relation::regclass::text, l.mode
+from pg_locks as l
+join pg_class as c on c.oid = l.relation
+where l.pid = pg_backend_pid()
+  and c.relnamespace::regnamespace::text like 'pgwf%'
+  and c.relkind in ('r', 'p')
+  and l.mode not in ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')
+"""
+
+
+def test_installing_again_locks_no_table_that_workers_write(own_database: str) -> None:
+    with psycopg.connect(own_database, autocommit=True) as conn:
+        conn.execute(pgwf_sql.roles().encode())
+        conn.execute("select pgwf_sdk.add_partitions()")
+        with conn.transaction():
+            conn.execute(pgwf_sql.script().encode())
+            conn.execute(pgwf_sql.roles().encode())
+
+            assert conn.execute(LOCKED).fetchall() == []
+
+
+def test_an_installation_that_waits_for_a_view_keeps_nobody_from_the_view_beneath(own_database: str) -> None:
+    with Session(own_database) as reader, Session(own_database) as installer:
+        reader.run("begin")
+        reader.run("alter view pgwf.jobs reset (security_barrier)")
+        installed = installer.start(pgwf_sql.script())
+        installer.wait_blocked()
+
+        assert reader.run("select count(*) from pgwf.jobs_with_status") == [(0,)]
+        reader.run("commit")
+        assert installed.exception(timeout=20) is None
 
 
 def test_the_schema_version_is_known_only_after_installation(empty_database: str) -> None:

@@ -69,6 +69,21 @@ begin
 end
 $$;
 
+-- Makes what is not there yet. `create … if not exists` locks the table first, and an installation that locks one table
+-- after the other deadlocks with calls of workers, which lock them in other orders.
+create or replace function pgwf._once(p_relation text, p_statement text)
+returns void
+language plpgsql
+volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if to_regclass(p_relation) is null then
+    execute p_statement;
+  end if;
+end
+$$;
+
 insert into pgwf.schema_version (version) values (2) on conflict do nothing;
 
 -- The version of the installed schema. Locks nothing.

@@ -42,10 +42,10 @@ create table if not exists pgwf.job (
 ) with (fillfactor = 85);
 
 -- For the sweep: cancelled jobs to archive, expired jobs to archive.
-create index if not exists job_cancelled on pgwf.job (n) where cancel_at is not null;
+select pgwf._once('pgwf.job_cancelled', 'create index job_cancelled on pgwf.job (n) where cancel_at is not null');
 -- For lists of what may be killing its workers.
-create index if not exists job_shelved on pgwf.job (n) where shelved;
-create index if not exists job_expiring on pgwf.job (expires_at) where expires_at is not null;
+select pgwf._once('pgwf.job_shelved', 'create index job_shelved on pgwf.job (n) where shelved');
+select pgwf._once('pgwf.job_expiring', 'create index job_expiring on pgwf.job (expires_at) where expires_at is not null');
 
 create table if not exists pgwf.ready (
   pos bigint not null,
@@ -58,9 +58,9 @@ create table if not exists pgwf.ready (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 -- The claim's order, one lane per need and priority; also finds a first placement, whose pos is n.
-create unique index if not exists ready_lane on pgwf.ready (need, priority, pos);
+select pgwf._once('pgwf.ready_lane', 'create unique index ready_lane on pgwf.ready (need, priority, pos)');
 -- Finds a job that came back with a new position.
-create index if not exists ready_moved on pgwf.ready (n) where pos <> n;
+select pgwf._once('pgwf.ready_moved', 'create index ready_moved on pgwf.ready (n) where pos <> n');
 
 -- No index on until: extending a lease then stays a HOT update, and the one sweeper reads this small table whole.
 create table if not exists pgwf.lease (
@@ -81,7 +81,7 @@ create table if not exists pgwf.lease (
   autovacuum_vacuum_cost_delay = 0
 );
 
-create index if not exists lease_capped on pgwf.lease (need) where capped;
+select pgwf._once('pgwf.lease_capped', 'create index lease_capped on pgwf.lease (need) where capped');
 
 create table if not exists pgwf.timer (
   due timestamptz not null,
@@ -96,7 +96,7 @@ create table if not exists pgwf.edge (
   primary key (child, waiter)
 );
 
-create index if not exists edge_waiter on pgwf.edge (waiter);
+select pgwf._once('pgwf.edge_waiter', 'create index edge_waiter on pgwf.edge (waiter)');
 
 -- Keys of leased jobs, and jobs that a claim met while their key had no room.
 create table if not exists pgwf.held (
@@ -138,8 +138,9 @@ create table if not exists pgwf.key_setting (
   constraint rate_has_a_burst check ((rate > 0 and burst >= 1) or (rate is null and burst is null))
 );
 
-create index if not exists key_setting_next_token_at on pgwf.key_setting (next_token_at)
-where next_token_at is not null;
+select pgwf._once(
+  'pgwf.key_setting_next_token_at',
+  'create index key_setting_next_token_at on pgwf.key_setting (next_token_at) where next_token_at is not null');
 
 -- Token buckets of needs and keys that have a rate, append only: the newest row counts, the sweep trims the rest.
 create table if not exists pgwf.bucket (
@@ -224,8 +225,8 @@ create table if not exists pgwf.archive (
 ) partition by range (n);
 
 create table if not exists pgwf.archive_default partition of pgwf.archive default;
-create index if not exists archive_cancelled on pgwf.archive (n) where outcome = 'cancelled';  -- lists of runs
-create index if not exists archive_archived_at on pgwf.archive using brin (archived_at);
+select pgwf._once('pgwf.archive_cancelled', $$create index archive_cancelled on pgwf.archive (n) where outcome = 'cancelled'$$);  -- lists of runs
+select pgwf._once('pgwf.archive_archived_at', 'create index archive_archived_at on pgwf.archive using brin (archived_at)');
 
 -- What was called, by whom, with which result; the view jobs_trace makes it readable. What a job is submitted with
 -- stands in columns, and what its end says is in its archive row: building JSON would cost more than all other writes of
@@ -251,5 +252,5 @@ create table if not exists pgwf.trace (
 ) partition by range (event_at);
 
 create table if not exists pgwf.trace_default partition of pgwf.trace default;
-create index if not exists trace_job on pgwf.trace (n);
-create index if not exists trace_event_at on pgwf.trace using brin (event_at);
+select pgwf._once('pgwf.trace_job', 'create index trace_job on pgwf.trace (n)');
+select pgwf._once('pgwf.trace_event_at', 'create index trace_event_at on pgwf.trace using brin (event_at)');

@@ -58,6 +58,8 @@ begin
       -- The sequence of an identity column goes with its table.
       and not (c.relkind = 'S' and exists (
         select from pg_depend as d where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'i'))
+      -- Giving a table to whom it belongs would lock it all the same, while others work.
+      and c.relowner <> 'pgwf_owner'::regrole
   loop
     execute format('alter %s %s owner to pgwf_owner', v_object.kind, v_object.name);
   end loop;

@@ -85,13 +85,21 @@ begin
 end
 $$;
 
-create or replace trigger immutable
-  before update or delete on pgwf_journal.entry
-  for each row execute function pgwf_journal._refuse_change();
-
-create or replace trigger never_truncated
-  before truncate on pgwf_journal.entry
-  for each statement execute function pgwf_journal._refuse_change();
+-- Made once: replacing them would lock out everybody who appends, and who wants what the installation has locked since.
+do $$
+begin
+  if not exists (
+    select from pg_catalog.pg_trigger as t where t.tgrelid = 'pgwf_journal.entry'::regclass and t.tgname = 'immutable')
+  then
+    create trigger immutable
+      before update or delete on pgwf_journal.entry
+      for each row execute function pgwf_journal._refuse_change();
+    create trigger never_truncated
+      before truncate on pgwf_journal.entry
+      for each statement execute function pgwf_journal._refuse_change();
+  end if;
+end
+$$;
 
 -- Effect: makes the partition for p_from <= n < p_to when it is missing (NULL: the default one).  It is a table first, and
 -- attached while it is empty: a CHECK with its bounds would spare no scan, and every append would read and compile it.  Locks: SHARE ROW EXCLUSIVE on entry, because an append that had chosen the default

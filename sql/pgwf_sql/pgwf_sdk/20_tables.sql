@@ -55,14 +55,14 @@ create table if not exists pgwf_sdk.run (
   finished_at timestamptz
 ) with (fillfactor = 80);
 
-create index if not exists run_children on pgwf_sdk.run (parent) where parent is not null;  -- children of a run
-create index if not exists run_workflow on pgwf_sdk.run (workflow, n);                      -- list, newest first, one workflow
+select pgwf._once('pgwf_sdk.run_children', 'create index run_children on pgwf_sdk.run (parent) where parent is not null');  -- children of a run
+select pgwf._once('pgwf_sdk.run_workflow', 'create index run_workflow on pgwf_sdk.run (workflow, n)');                      -- list, newest first, one workflow
 -- List, newest first, of one of the statuses that few runs have. Completing a run costs one row version in each index for
 -- it (3 % more log), which a column of an index condition always does.
-create index if not exists run_status on pgwf_sdk.run (status, n) where status <> 'completed';
+select pgwf._once('pgwf_sdk.run_status', $$create index run_status on pgwf_sdk.run (status, n) where status <> 'completed'$$);
 
-create index if not exists run_grace on pgwf_sdk.run (grace_until) where grace_until is not null;    -- end_overdue
-create index if not exists run_chain on pgwf_sdk.run (chain, n) where chain is not null;     -- the live end of a chain
+select pgwf._once('pgwf_sdk.run_grace', 'create index run_grace on pgwf_sdk.run (grace_until) where grace_until is not null');    -- end_overdue
+select pgwf._once('pgwf_sdk.run_chain', 'create index run_chain on pgwf_sdk.run (chain, n) where chain is not null');     -- the live end of a chain
 
 -- What came from outside and the run has not consumed: signals, results of children and of people, cancel requests.
 -- kind is a number of pgwf_journal.kind; name is the signal's name, or the key of the waiting call.
@@ -96,7 +96,7 @@ create table if not exists pgwf_sdk.awakeable (
     state in ('open', 'completed', 'failed', 'expired', 'cancelled'))
 );
 
-create index if not exists awakeable_of_call on pgwf_sdk.awakeable (n, key);  -- those that a run gives up
+select pgwf._once('pgwf_sdk.awakeable_of_call', 'create index awakeable_of_call on pgwf_sdk.awakeable (n, key)');  -- those that a run gives up
 
 -- The key from which workers derive the tokens of awakeables, so that a replay gives a run the tokens it gave away.
 create table if not exists pgwf_sdk.token_key (
@@ -117,7 +117,7 @@ create table if not exists pgwf_sdk.attachment (
   primary key (n, key)
 );
 
-create index if not exists attachment_target on pgwf_sdk.attachment (target);  -- who waits for a run
+select pgwf._once('pgwf_sdk.attachment_target', 'create index attachment_target on pgwf_sdk.attachment (target)');  -- who waits for a run
 
 -- What people and programs search runs by. The index serves the filter of lists, newest first; values are compared as text.
 create table if not exists pgwf_sdk.attribute (
@@ -127,7 +127,7 @@ create table if not exists pgwf_sdk.attribute (
   primary key (n, name)
 );
 
-create index if not exists attribute_value on pgwf_sdk.attribute (name, (value #>> '{}'), n);
+select pgwf._once('pgwf_sdk.attribute_value', $$create index attribute_value on pgwf_sdk.attribute (name, (value #>> '{}'), n)$$);
 
 -- Failed attempts of steps that are to be tried again, and what running ones reported last (no is how many failed).
 create table if not exists pgwf_sdk.attempt (
@@ -175,17 +175,25 @@ create table if not exists pgwf_sdk.task (
 
 -- Where a task goes that nobody has decided when it is due. escalates_at is when the sweep looks: then, or when the claim
 -- that somebody has ends; NULL when it has nowhere to go, or has gone. first_need is what it was opened for, if another.
-alter table pgwf_sdk.task
-  add column if not exists escalate_need text,
-  add column if not exists escalates_at timestamptz,
-  add column if not exists first_need text,
-  add column if not exists escalated_at timestamptz;
+do $$
+begin
+  if not exists (
+    select from pg_catalog.pg_attribute as a where a.attrelid = 'pgwf_sdk.task'::regclass and a.attname = 'escalate_need')
+  then
+    alter table pgwf_sdk.task
+      add column escalate_need text,
+      add column escalates_at timestamptz,
+      add column first_need text,
+      add column escalated_at timestamptz;
+  end if;
+end
+$$;
 
-create index if not exists task_escalates on pgwf_sdk.task (escalates_at) where state = 'open' and escalates_at is not null;  -- escalate_tasks
+select pgwf._once('pgwf_sdk.task_escalates', $$create index task_escalates on pgwf_sdk.task (escalates_at) where state = 'open' and escalates_at is not null$$);  -- escalate_tasks
 
 -- List of what nobody has decided, in the order in which it is due: of one need, and of all.
-create index if not exists task_open_of_need on pgwf_sdk.task (need, due_at, created_at, task_id) where state = 'open';
-create index if not exists task_open on pgwf_sdk.task (due_at, created_at, task_id) where state = 'open';
+select pgwf._once('pgwf_sdk.task_open_of_need', $$create index task_open_of_need on pgwf_sdk.task (need, due_at, created_at, task_id) where state = 'open'$$);
+select pgwf._once('pgwf_sdk.task_open', $$create index task_open on pgwf_sdk.task (due_at, created_at, task_id) where state = 'open'$$);
 
 create table if not exists pgwf_sdk.seat (
   seat bigint primary key,
@@ -195,4 +203,4 @@ create table if not exists pgwf_sdk.seat (
   foreign key (n, key) references pgwf_sdk.task
 );
 
-create index if not exists seat_task on pgwf_sdk.seat (n, key);
+select pgwf._once('pgwf_sdk.seat_task', 'create index seat_task on pgwf_sdk.seat (n, key)');
