@@ -157,8 +157,8 @@ class StepAttempt:
         except SerialisationError as error:
             return self._raised(error, None, "what cannot be stored cannot be in another attempt either")
         except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
-                raise
+            if isinstance(error, asyncio.CancelledError) and self._is_dropped:
+                raise  # Otherwise it is the step's own, be it that its code cancelled the task in which it runs.
             spent = self._elapsed + timedelta(seconds=self._loop.time() - started)
             return self._raised(error, *self._pause(step, error, spent))
 
@@ -304,9 +304,3 @@ class StepAttempt:
         if bounds and spent + pause >= min(bounds):
             return None, f"another would begin after its time of {limit_words(min(bounds))}"
         return pause, ""
-
-
-def _is_being_cancelled() -> bool:
-    """Whether this attempt is told to stop, as opposed to its step letting a CancelledError of its own out."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

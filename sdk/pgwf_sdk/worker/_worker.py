@@ -1,6 +1,7 @@
 """The worker: takes runs whose needs it offers, runs their code, and records what they do."""
 
 import asyncio
+import logging
 import os
 import socket
 import threading
@@ -27,6 +28,8 @@ from pgwf_sdk.worker._settings import (
     by_name,
     offered,
 )
+
+log = logging.getLogger("pgwf_sdk.worker")
 
 
 class Worker:
@@ -119,7 +122,16 @@ class Worker:
         (default: asyncio's).
         """
         with asyncio.Runner(loop_factory=loop_factory) as runner:
-            runner.run(self.run_async())
+            loop = runner.get_loop()
+            running = loop.create_task(self.run_async())
+            while True:
+                try:
+                    return loop.run_until_complete(running)
+                except BaseException as error:
+                    # A task that a step began may exit, or stop the loop. That is no reason to leave everybody's runs.
+                    if running.done() or self._session is None:
+                        raise
+                    log.error("worker %s: its event loop was stopped; it goes on", self.worker_id, exc_info=error)
 
     async def run_async(self) -> None:
         """`run`, inside a running event loop; signals are handled only if this is the main thread."""
