@@ -36,6 +36,7 @@ TEMPLATE = "pgwf_template"
 
 
 T = TypeVar("T")
+Rows = list[tuple[Any, ...]]
 
 
 class Connect(Protocol):
@@ -182,21 +183,27 @@ class Session:
         self._conn = psycopg.connect(dsn, autocommit=True)
         self._observer = psycopg.connect(dsn, autocommit=True)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="session")
-        self._running: Future[list[tuple[Any, ...]]] | None = None
+        self._running: Future[Rows] | None = None
         self.pid = self._conn.info.backend_pid
 
     def start(
         self, statement: LiteralString, parameters: Sequence[Any] | Mapping[str, Any] | None = None
-    ) -> Future[list[tuple[Any, ...]]]:
+    ) -> Future[Rows]:
         """Send a statement and return at once; the future holds its rows, or raises its error."""
         self._running = self._thread.submit(self._execute, statement, parameters)
         return self._running
 
-    def run(
-        self, statement: LiteralString, parameters: Sequence[Any] | Mapping[str, Any] | None = None
-    ) -> list[tuple[Any, ...]]:
+    def run(self, statement: LiteralString, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> Rows:
         """Send a statement and return its rows."""
         return self.start(statement, parameters).result(timeout=STATE_SECONDS_MAX)
+
+    def start_blocked(
+        self, statement: LiteralString, parameters: Sequence[Any] | Mapping[str, Any] | None = None
+    ) -> Future[Rows]:
+        """Send a statement that has to wait for another session's lock, and return once it does."""
+        started = self.start(statement, parameters)
+        self.wait_blocked()
+        return started
 
     def wait_blocked(self) -> None:
         """Wait until the statement started last waits for a lock that another session holds.
@@ -217,9 +224,7 @@ class Session:
 
         wait_until(blocked_by, f"session {self.pid} waits for a lock")
 
-    def _execute(
-        self, statement: LiteralString, parameters: Sequence[Any] | Mapping[str, Any] | None
-    ) -> list[tuple[Any, ...]]:
+    def _execute(self, statement: LiteralString, parameters: Sequence[Any] | Mapping[str, Any] | None) -> Rows:
         cursor = self._conn.execute(statement, parameters)
         return cursor.fetchall() if cursor.description else []
 
@@ -240,6 +245,12 @@ class Session:
         self.close()
 
 
-def wait_blocked(session: Session) -> None:
-    """Wait until the statement that `session` started last waits for a lock; see `Session.wait_blocked`."""
-    session.wait_blocked()
+def outcome(future: Future[Rows]) -> Rows | str:
+    """The rows of a call, or the SQLSTATE with which it was refused."""
+    error = future.exception(timeout=STATE_SECONDS_MAX)
+    if error is None:
+        return future.result()
+    sqlstate: str | None = getattr(error, "sqlstate", None)
+    if sqlstate is None:
+        raise error
+    return sqlstate

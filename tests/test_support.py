@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.support import StateNotReachedError, wait_blocked, wait_until
+from tests.support import StateNotReachedError, wait_until
 
 if TYPE_CHECKING:
     from tests.support import Clock, Connect, Databases, Session
@@ -34,7 +34,7 @@ def test_clock_stands_still_until_it_is_moved(db: psycopg.Connection[Any], clock
     assert now() == (clock.START + timedelta(hours=1),)
 
 
-def test_wait_blocked_returns_once_a_session_waits_for_anothers_lock(
+def test_start_blocked_returns_once_a_session_waits_for_anothers_lock(
     connect: Connect, two_sessions: tuple[Session, Session]
 ) -> None:
     first, second = two_sessions
@@ -42,8 +42,7 @@ def test_wait_blocked_returns_once_a_session_waits_for_anothers_lock(
     first.run("begin")
     first.run("lock table seat")
 
-    rows = second.start("select * from seat")
-    wait_blocked(second)
+    rows = second.start_blocked("select * from seat")
     assert not rows.done()
 
     first.run("commit")
@@ -55,7 +54,7 @@ def test_wait_blocked_says_so_when_the_statement_ends_instead(two_sessions: tupl
     session.run("select 1")
 
     with pytest.raises(StateNotReachedError, match="its statement ended"):
-        wait_blocked(session)
+        session.wait_blocked()
 
 
 def test_wait_until_names_the_state_that_did_not_come() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.pgwf.racing import outcome
+from tests.support import outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +33,7 @@ def test_of_two_that_open_one_journal_the_second_waits_and_finds_it(
     first.run("begin")
     ((n,),) = first.run(OPEN)
 
-    opening = second.start(OPEN)
-    second.wait_blocked()
+    opening = second.start_blocked(OPEN)
     first.run(end)
 
     ((found,),) = opening.result(timeout=20)
@@ -51,8 +50,7 @@ def test_of_two_that_append_without_an_expectation_the_second_goes_behind_the_fi
     first.run("begin")
     assert first.run(APPEND, [None]) == [(2,)]
 
-    appending = second.start(APPEND, [None])
-    second.wait_blocked()
+    appending = second.start_blocked(APPEND, [None])
     first.run(end)
 
     head = 4 if end == "commit" else 2
@@ -69,8 +67,7 @@ def test_of_two_that_append_behind_the_same_entry_the_second_waits_and_is_refuse
     first.run("begin")
     assert first.run(APPEND, [0]) == [(2,)]
 
-    appending = second.start(APPEND, [0])
-    second.wait_blocked()
+    appending = second.start_blocked(APPEND, [0])
     first.run(end)
 
     assert outcome(appending) == ("WJ001" if end == "commit" else [(2,)])
@@ -84,8 +81,7 @@ def test_two_that_number_the_same_lines_in_opposite_orders_do_not_deadlock(sessi
 
     numbering = []
     for racer, lines in ((first, (1, 2, 3)), (second, (3, 2, 1))):
-        numbering.append(racer.start(NUMBERS, numbered(*lines)))
-        racer.wait_blocked()
+        numbering.append(racer.start_blocked(NUMBERS, numbered(*lines)))
     holder.run("rollback")
 
     one, other = (outcome(call) for call in numbering)

@@ -53,6 +53,13 @@ class Leasing:
         (row,) = self.call("submit_job", job_id=job_id, worker_id="client", next_need=need, **arguments)
         return row
 
+    def submit_all(self, *job_ids: str, need: str = "python", **arguments: Any) -> None:
+        for job_id in job_ids:
+            self.submit(job_id, need, **arguments)
+
+    def submit_keyed(self, *job_ids: str, key: str = "K", **arguments: Any) -> None:
+        self.submit_all(*job_ids, singleton_key=key, **arguments)
+
     def get_work(
         self, *caps: str, limit: int = 1, seconds: int = 60, worker_id: str = "worker"
     ) -> list[dict[str, Any]]:
@@ -82,6 +89,18 @@ class Leasing:
     def cancel(self, job_id: str, **arguments: Any) -> dict[str, Any]:
         (row,) = self.call("cancel_job", job_id=job_id, worker_id="operator", **arguments)
         return row
+
+    def limit_need(self, need: str, **limits: Any) -> None:
+        self.call("limit_need", need=need, worker_id="operator", **limits)
+
+    def pause_need(self, need: str) -> None:
+        self.call("pause_need", need=need, worker_id="operator")
+
+    def resume_need(self, need: str) -> None:
+        self.call("resume_need", need=need, worker_id="operator")
+
+    def limit_key(self, key: str = "K", **limits: Any) -> None:
+        self.call("limit_key", key=key, worker_id="operator", **limits)
 
     def sweep(self) -> int:
         moved: int = self.value("sweep", worker_id="sweeper")

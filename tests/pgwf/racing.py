@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from tests.support import Session
+    from tests.support import Rows, Session
 
-Rows = list[tuple[Any, ...]]
+both_ends = pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
 
 
 class Racer:
-    """One session. `call` waits for the answer; `start` does not, and `blocked` waits until it waits for a lock."""
+    """One session. `call` waits for the answer; `start` does not."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -27,6 +29,9 @@ class Racer:
     def rollback(self) -> None:
         self.session.run("rollback")
 
+    def end(self, *, committed: bool) -> None:
+        self.session.run("commit" if committed else "rollback")
+
     def call(self, function: str, **arguments: Any) -> Rows:
         return self.session.run(statement(function, arguments), arguments)
 
@@ -35,9 +40,17 @@ class Racer:
 
     def start_blocked(self, function: str, **arguments: Any) -> Future[Rows]:
         """Start a call that has to wait for another session's lock, and return once it does."""
-        future = self.start(function, **arguments)
-        self.session.wait_blocked()
-        return future
+        return self.session.start_blocked(statement(function, arguments), arguments)
+
+    def claim(self, *needs: str, limit: int = 5, seconds: int = 60) -> list[str]:
+        """Claim, and return the ids of what was leased. One that comes back short sweeps, and keeps other sweeps out
+        until its end."""
+        return [job_id for job_id, *_ in self._get_work(*needs, limit=limit, seconds=seconds)]
+
+    def take(self, *needs: str) -> dict[str, Any]:
+        """Lease exactly one job."""
+        ((job_id, lease_id, *_),) = self._get_work(*needs, limit=1)
+        return {"job_id": job_id, "lease_id": lease_id}
 
     def sweep(self) -> int:
         """Sweep, and return how many jobs that moved. Nobody else may be sweeping: 0 means that it passed by."""
@@ -48,20 +61,18 @@ class Racer:
     def lock_job(self, job_id: str) -> None:
         self.session.run("select from pgwf.job where job_id = %s for update", [job_id])
 
+    def _get_work(self, *needs: str, limit: int, seconds: int = 60) -> Rows:
+        return self.call(
+            "get_work",
+            worker_id="worker",
+            worker_caps=list(needs or ("python",)),
+            lease_seconds=seconds,
+            limit_jobs=limit,
+        )
+
 
 def statement(function: str, arguments: dict[str, Any]) -> str:
     named = ", ".join(
         f"p_{name} => %({name})s{'::text[]' if isinstance(value, list) else ''}" for name, value in arguments.items()
     )
     return f"select * from pgwf.{function}({named})"
-
-
-def outcome(future: Future[Rows]) -> Rows | str:
-    """The rows of a call, or the SQLSTATE with which it was refused."""
-    error = future.exception(timeout=20)
-    if error is None:
-        return future.result()
-    sqlstate: str | None = getattr(error, "sqlstate", None)
-    if sqlstate is None:
-        raise error
-    return sqlstate

@@ -81,7 +81,7 @@ def test_each_rule_is_broken_by_some_test(pgwf: Leasing) -> None:
 
 def test_overdue_finds_what_the_next_sweep_does_and_nothing_is_left_behind_it(pgwf: Leasing, clock: Clock) -> None:
     soon = clock.now() + timedelta(seconds=1)
-    pgwf.call("limit_key", key="K", worker_id="operator", max_active=9, rate=1, burst=1)
+    pgwf.limit_key(max_active=9, rate=1, burst=1)
     for name in ("started", "parked"):
         pgwf.submit(name, "keyed", singleton_key="K")
     assert len(pgwf.get_work("keyed", limit=2, seconds=60)) == 1

@@ -191,7 +191,7 @@ def test_a_database_of_version_1_is_upgraded_with_its_leases_in_place(own_databa
 
         assert pgwf_sql.schema_version(conn) == pgwf_sql.SCHEMA_VERSION
         assert pgwf.broken() == []
-        pgwf.call("limit_key", key="K", worker_id="operator", max_active=2)
+        pgwf.limit_key(max_active=2)
         assert [row["job_id"] for row in pgwf.get_work(limit=5)] == ["b"]
         assert pgwf.complete(lease)
         assert [row["job_id"] for row in pgwf.get_work(limit=5)] == ["c"]

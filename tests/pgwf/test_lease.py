@@ -37,8 +37,7 @@ def test_get_work_returns_no_rows_when_nothing_matches(pgwf: Leasing) -> None:
 
 
 def test_get_work_returns_as_many_jobs_as_asked_for_in_order(pgwf: Leasing) -> None:
-    for job_id in "abcde":
-        pgwf.submit(job_id)
+    pgwf.submit_all(*"abcde")
 
     assert job_ids(pgwf.get_work(limit=3)) == ["a", "b", "c"]
     assert job_ids(pgwf.get_work(limit=3)) == ["d", "e"]
@@ -220,8 +219,7 @@ def test_a_replaced_lease_is_dead_for_ever(pgwf: Leasing, clock: Clock) -> None:
 
 
 def test_a_lease_past_its_time_is_its_holders_until_somebody_takes_it_away(pgwf: Leasing, clock: Clock) -> None:
-    for job_id in ("extended", "rescheduled", "completed"):
-        pgwf.submit(job_id)
+    pgwf.submit_all("extended", "rescheduled", "completed")
     extended, rescheduled, completed = pgwf.get_work(limit=3)
     clock.advance(minutes=5)
 
@@ -417,7 +415,7 @@ def test_lease_job_refuses_a_job_that_is_not_ready(
             pgwf.cancel("a")
         case "paused":
             pgwf.submit("a", need)
-            pgwf.call("pause_need", need=need, worker_id="operator")
+            pgwf.pause_need(need)
         case "key held":
             pgwf.submit("holder", singleton_key="K")
             pgwf.take()

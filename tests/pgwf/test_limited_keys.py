@@ -15,15 +15,6 @@ if TYPE_CHECKING:
     from tests.support import Clock, Databases
 
 
-def submit_keyed(pgwf: Leasing, *names: str, need: str = "python", key: str = "K", priority: int = 2) -> None:
-    for name in names:
-        pgwf.submit(name, need, singleton_key=key, priority=priority)
-
-
-def limit(pgwf: Leasing, key: str = "K", **limits: Any) -> None:
-    pgwf.call("limit_key", key=key, worker_id="operator", **limits)
-
-
 def parked(pgwf: Leasing) -> int:
     (row,) = pgwf.rows("select count(*)::int as count from pgwf.parked")
     count: int = row["count"]
@@ -31,9 +22,9 @@ def parked(pgwf: Leasing) -> int:
 
 
 def test_as_many_jobs_of_a_key_as_its_limit_are_leased_at_once(pgwf: Leasing) -> None:
-    limit(pgwf, max_active=3)
-    submit_keyed(pgwf, *"abcdef")
-    submit_keyed(pgwf, "x", "y", key="L")
+    pgwf.limit_key(max_active=3)
+    pgwf.submit_keyed(*"abcdef")
+    pgwf.submit_keyed("x", "y", key="L")
 
     leases = pgwf.get_work(limit=10)
 
@@ -44,14 +35,14 @@ def test_as_many_jobs_of_a_key_as_its_limit_are_leased_at_once(pgwf: Leasing) ->
 
 
 def test_the_most_urgent_jobs_get_the_places(pgwf: Leasing) -> None:
-    limit(pgwf, max_active=2)
-    submit_keyed(pgwf, "p4", "p4b", priority=4)
-    submit_keyed(pgwf, "p1", "p1b", priority=1)
+    pgwf.limit_key(max_active=2)
+    pgwf.submit_keyed("p4", "p4b", priority=4)
+    pgwf.submit_keyed("p1", "p1b", priority=1)
 
     leases = pgwf.get_work(limit=10)
 
     assert job_ids(leases) == ["p1", "p1b"]
-    submit_keyed(pgwf, "p2", priority=2)
+    pgwf.submit_keyed("p2", priority=2)
     assert pgwf.get_work(limit=10) == []
     for lease in leases:
         pgwf.complete(lease)
@@ -59,9 +50,9 @@ def test_the_most_urgent_jobs_get_the_places(pgwf: Leasing) -> None:
 
 
 def test_the_places_of_a_key_are_shared_by_all_needs(pgwf: Leasing) -> None:
-    limit(pgwf, max_active=2)
-    submit_keyed(pgwf, "a", "b")
-    submit_keyed(pgwf, "g", "h", need="gpu")
+    pgwf.limit_key(max_active=2)
+    pgwf.submit_keyed("a", "b")
+    pgwf.submit_keyed("g", "h", need="gpu")
     first = pgwf.take("python")
 
     assert job_ids(pgwf.get_work("gpu", limit=5)) == ["g"]
@@ -73,8 +64,8 @@ def test_the_places_of_a_key_are_shared_by_all_needs(pgwf: Leasing) -> None:
 
 
 def test_places_that_become_free_together_are_filled_together(pgwf: Leasing) -> None:
-    limit(pgwf, max_active=3)
-    submit_keyed(pgwf, *"abcdefgh")
+    pgwf.limit_key(max_active=3)
+    pgwf.submit_keyed(*"abcdefgh")
     leases = pgwf.get_work(limit=3)
     assert pgwf.get_work(limit=5) == []
     assert parked(pgwf) == 5
@@ -86,14 +77,14 @@ def test_places_that_become_free_together_are_filled_together(pgwf: Leasing) -> 
 
 
 def test_raising_a_limit_brings_up_parked_jobs_and_lowering_it_takes_nothing_away(pgwf: Leasing) -> None:
-    submit_keyed(pgwf, *"abcdefgh")
+    pgwf.submit_keyed(*"abcdefgh")
     lease = pgwf.take()
     assert pgwf.get_work(limit=10) == []
 
-    limit(pgwf, max_active=4)
+    pgwf.limit_key(max_active=4)
     leases = pgwf.get_work(limit=10)
     assert job_ids(leases) == ["b", "c", "d"]
-    limit(pgwf, max_active=2)
+    pgwf.limit_key(max_active=2)
 
     for held in (lease, leases[0]):
         pgwf.extend(held)
@@ -104,12 +95,12 @@ def test_raising_a_limit_brings_up_parked_jobs_and_lowering_it_takes_nothing_awa
 
 
 def test_a_limit_is_lifted_by_leaving_it_out(pgwf: Leasing, clock: Clock) -> None:
-    limit(pgwf, max_active=3, rate=1, burst=2)
-    submit_keyed(pgwf, *"abcd")
+    pgwf.limit_key(max_active=3, rate=1, burst=2)
+    pgwf.submit_keyed(*"abcd")
     leases = pgwf.get_work(limit=10)
     assert len(leases) == 2
 
-    limit(pgwf)
+    pgwf.limit_key()
 
     assert pgwf.rows("select from pgwf.key_setting") == pgwf.rows("select from pgwf.bucket") == []
     clock.advance(seconds=10)
@@ -121,8 +112,8 @@ def test_a_limit_is_lifted_by_leaving_it_out(pgwf: Leasing, clock: Clock) -> Non
 
 
 def test_a_lapsed_lease_frees_one_place(pgwf: Leasing, clock: Clock) -> None:
-    limit(pgwf, max_active=2)
-    submit_keyed(pgwf, *"abcd")
+    pgwf.limit_key(max_active=2)
+    pgwf.submit_keyed(*"abcd")
     pgwf.take(seconds=1)
     pgwf.take(seconds=600)
     assert pgwf.get_work(limit=10) == []
@@ -133,13 +124,13 @@ def test_a_lapsed_lease_frees_one_place(pgwf: Leasing, clock: Clock) -> None:
 
 
 def test_expired_candidates_bring_up_as_many(pgwf: Leasing, clock: Clock) -> None:
-    limit(pgwf, max_active=3)
-    submit_keyed(pgwf, *"abc")
+    pgwf.limit_key(max_active=3)
+    pgwf.submit_keyed(*"abc")
     leases = pgwf.get_work(limit=3, seconds=600)
     for i in range(3):
         pgwf.submit(f"short-{i}", singleton_key="K", expires_at=clock.now() + timedelta(seconds=10), priority=1)
         pgwf.submit(f"waiter-{i}", "other", wait_for=[f"short-{i}"])
-    submit_keyed(pgwf, *"defg")
+    pgwf.submit_keyed(*"defg")
     assert pgwf.get_work(limit=10) == []
     for lease in leases:
         pgwf.complete(lease)
@@ -152,12 +143,12 @@ def test_expired_candidates_bring_up_as_many(pgwf: Leasing, clock: Clock) -> Non
 
 
 def test_candidates_that_a_claim_finds_expired_bring_up_as_many(pgwf: Leasing, clock: Clock) -> None:
-    limit(pgwf, max_active=2)
-    submit_keyed(pgwf, *"ab")
+    pgwf.limit_key(max_active=2)
+    pgwf.submit_keyed(*"ab")
     leases = pgwf.get_work(limit=2, seconds=600)
     for i in range(2):
         pgwf.submit(f"short-{i}", singleton_key="K", expires_at=clock.now() + timedelta(seconds=10), priority=1)
-    submit_keyed(pgwf, *"cde")
+    pgwf.submit_keyed(*"cde")
     assert pgwf.get_work(limit=10) == []
     for lease in leases:
         pgwf.complete(lease)
@@ -167,8 +158,8 @@ def test_candidates_that_a_claim_finds_expired_bring_up_as_many(pgwf: Leasing, c
 
 
 def test_lease_job_takes_a_place_and_no_token(pgwf: Leasing) -> None:
-    limit(pgwf, max_active=2, rate=0.001, burst=1)
-    submit_keyed(pgwf, *"abcd")
+    pgwf.limit_key(max_active=2, rate=0.001, burst=1)
+    pgwf.submit_keyed(*"abcd")
 
     (chosen,) = pgwf.call("lease_job", job_id="d", worker_id="jim")
     assert job_ids(pgwf.get_work(limit=5)) == ["a"]
@@ -181,8 +172,8 @@ def test_lease_job_takes_a_place_and_no_token(pgwf: Leasing) -> None:
 
 
 def test_a_rate_allows_its_burst_and_then_its_rate(pgwf: Leasing, clock: Clock) -> None:
-    limit(pgwf, max_active=100, rate=2, burst=5)
-    submit_keyed(pgwf, *(f"j{i:02}" for i in range(30)))
+    pgwf.limit_key(max_active=100, rate=2, burst=5)
+    pgwf.submit_keyed(*(f"j{i:02}" for i in range(30)))
 
     assert len(pgwf.get_work(limit=30)) == 5
     assert pgwf.get_work(limit=30) == []
@@ -195,8 +186,8 @@ def test_a_rate_allows_its_burst_and_then_its_rate(pgwf: Leasing, clock: Clock) 
 
 
 def test_a_rate_alone_leaves_one_at_a_time(pgwf: Leasing, clock: Clock) -> None:
-    limit(pgwf, rate=0.5)
-    submit_keyed(pgwf, *"abc")
+    pgwf.limit_key(rate=0.5)
+    pgwf.submit_keyed(*"abc")
     first = pgwf.take()
     clock.advance(seconds=10)
     assert pgwf.get_work(limit=5) == []
@@ -211,8 +202,8 @@ def test_a_rate_alone_leaves_one_at_a_time(pgwf: Leasing, clock: Clock) -> None:
 
 
 def test_a_rolled_back_claim_gives_places_and_tokens_back(pgwf: Leasing) -> None:
-    limit(pgwf, max_active=9, rate=1, burst=2)
-    submit_keyed(pgwf, *"abc")
+    pgwf.limit_key(max_active=9, rate=1, burst=2)
+    pgwf.submit_keyed(*"abc")
 
     with pgwf.conn.transaction(force_rollback=True):
         assert len(pgwf.get_work(limit=5)) == 2
@@ -221,9 +212,9 @@ def test_a_rolled_back_claim_gives_places_and_tokens_back(pgwf: Leasing) -> None
 
 
 def test_next_wakeup_is_the_next_token_of_a_key_and_the_sweep_acts_on_it(pgwf: Leasing, clock: Clock) -> None:
-    limit(pgwf, max_active=5, rate=0.5, burst=1)
-    submit_keyed(pgwf, "a", "b")
-    submit_keyed(pgwf, "g", need="gpu")
+    pgwf.limit_key(max_active=5, rate=0.5, burst=1)
+    pgwf.submit_keyed("a", "b")
+    pgwf.submit_keyed("g", need="gpu")
     pgwf.take("python", seconds=600)
     clock.advance(seconds=0.5)
     assert pgwf.get_work("python", "gpu", limit=5) == []
@@ -243,17 +234,17 @@ def test_next_wakeup_is_the_next_token_of_a_key_and_the_sweep_acts_on_it(pgwf: L
 
 def test_a_token_that_somebody_else_has_taken_leaves_nobody_waiting_for_ever(pgwf: Leasing, clock: Clock) -> None:
     """Neither the sweep nor a change of the limit finds room for who is parked: the next token must be noted."""
-    limit(pgwf, max_active=9, rate=1, burst=1)
-    submit_keyed(pgwf, "a", "b")
+    pgwf.limit_key(max_active=9, rate=1, burst=1)
+    pgwf.submit_keyed("a", "b")
     pgwf.take(seconds=600)
     assert pgwf.get_work(limit=5) == []
-    submit_keyed(pgwf, "c", need="gpu")
+    pgwf.submit_keyed("c", need="gpu")
     clock.advance(seconds=1)
     assert job_ids(pgwf.get_work("gpu", seconds=600)) == ["c"]
 
     pgwf.sweep()
     assert pgwf.value("next_wakeup", worker_caps=["python"]) == clock.now() + timedelta(seconds=1)
-    limit(pgwf, max_active=8, rate=1, burst=1)
+    pgwf.limit_key(max_active=8, rate=1, burst=1)
     assert pgwf.value("next_wakeup", worker_caps=["python"]) == clock.now() + timedelta(seconds=1)
 
     clock.advance(seconds=1)
@@ -261,20 +252,20 @@ def test_a_token_that_somebody_else_has_taken_leaves_nobody_waiting_for_ever(pgw
 
 
 def test_a_higher_rate_holds_for_those_who_wait_for_a_token_already(pgwf: Leasing, clock: Clock) -> None:
-    limit(pgwf, max_active=9, rate=0.001, burst=1)
-    submit_keyed(pgwf, "a", "b")
+    pgwf.limit_key(max_active=9, rate=0.001, burst=1)
+    pgwf.submit_keyed("a", "b")
     pgwf.take(seconds=10_000)
     assert pgwf.get_work(limit=5) == []
     assert pgwf.value("next_wakeup", worker_caps=["python"]) == clock.now() + timedelta(seconds=1000)
 
-    limit(pgwf, max_active=9, rate=1, burst=1)
+    pgwf.limit_key(max_active=9, rate=1, burst=1)
 
     assert pgwf.value("next_wakeup", worker_caps=["python"]) == clock.now() + timedelta(seconds=1)
 
 
 def test_while_places_are_what_a_key_lacks_nobody_wakes_for_its_tokens(pgwf: Leasing, clock: Clock) -> None:
-    limit(pgwf, max_active=1, rate=1000, burst=1000)
-    submit_keyed(pgwf, *"abc")
+    pgwf.limit_key(max_active=1, rate=1000, burst=1000)
+    pgwf.submit_keyed(*"abc")
     lease = pgwf.take(seconds=600)
     assert pgwf.get_work(limit=5) == []
 
@@ -284,8 +275,8 @@ def test_while_places_are_what_a_key_lacks_nobody_wakes_for_its_tokens(pgwf: Lea
 
 
 def test_a_place_that_becomes_free_without_a_token_is_filled_when_there_is_one(pgwf: Leasing, clock: Clock) -> None:
-    limit(pgwf, max_active=1, rate=0.1, burst=1)
-    submit_keyed(pgwf, *"ab")
+    pgwf.limit_key(max_active=1, rate=0.1, burst=1)
+    pgwf.submit_keyed(*"ab")
     lease = pgwf.take(seconds=600)
     assert pgwf.get_work(limit=5) == []
 
@@ -297,8 +288,8 @@ def test_a_place_that_becomes_free_without_a_token_is_filled_when_there_is_one(p
 
 
 def test_tokens_of_a_key_are_not_those_of_a_need_of_that_name(pgwf: Leasing, clock: Clock) -> None:
-    pgwf.call("limit_need", need="mail", worker_id="operator", rate=0.001, burst=1)
-    limit(pgwf, "mail", max_active=9, rate=0.001, burst=3)
+    pgwf.limit_need("mail", rate=0.001, burst=1)
+    pgwf.limit_key("mail", max_active=9, rate=0.001, burst=3)
     for i in range(5):
         pgwf.submit(f"other-{i}", "python", singleton_key="mail")
         pgwf.submit(f"mail-{i}", "mail")
@@ -311,19 +302,19 @@ def test_tokens_of_a_key_are_not_those_of_a_need_of_that_name(pgwf: Leasing, clo
 
 
 def test_limits_of_the_need_and_of_the_key_both_hold(pgwf: Leasing) -> None:
-    pgwf.call("limit_need", need="python", worker_id="operator", max_active=2)
-    limit(pgwf, max_active=3)
-    submit_keyed(pgwf, *"abcd")
+    pgwf.limit_need("python", max_active=2)
+    pgwf.limit_key(max_active=3)
+    pgwf.submit_keyed(*"abcd")
 
     leases = pgwf.get_work(limit=9)
     assert job_ids(leases) == ["a", "b"]
-    pgwf.call("limit_need", need="python", worker_id="operator")
+    pgwf.limit_need("python")
     assert job_ids(pgwf.get_work(limit=9)) == ["c"]
 
 
 def test_old_buckets_of_a_key_are_trimmed_by_the_sweep(pgwf: Leasing, clock: Clock) -> None:
-    limit(pgwf, max_active=9, rate=1, burst=9)
-    submit_keyed(pgwf, *"abcde")
+    pgwf.limit_key(max_active=9, rate=1, burst=9)
+    pgwf.submit_keyed(*"abcde")
     for _ in range(5):
         pgwf.take(seconds=600)
 
@@ -335,9 +326,9 @@ def test_old_buckets_of_a_key_are_trimmed_by_the_sweep(pgwf: Leasing, clock: Clo
 
 @pytest.mark.parametrize("limits", [{"rate": 1e-300}, {"rate": 1e300}, {"rate": 1, "burst": 1e300}])
 def test_a_rate_may_be_as_low_or_as_high_as_one_likes(pgwf: Leasing, limits: dict[str, Any]) -> None:
-    limit(pgwf, max_active=2, **limits)
-    pgwf.call("limit_need", need="python", worker_id="operator", **limits)
-    submit_keyed(pgwf, *"abc")
+    pgwf.limit_key(max_active=2, **limits)
+    pgwf.limit_need("python", **limits)
+    pgwf.submit_keyed(*"abc")
 
     leases = pgwf.get_work(limit=9)
 
@@ -362,7 +353,7 @@ def test_a_rate_may_be_as_low_or_as_high_as_one_likes(pgwf: Leasing, limits: dic
 )
 def test_limits_and_keys_out_of_range_are_refused(pgwf: Leasing, limits: dict[str, Any], message: str) -> None:
     with refused("WF001", message):
-        limit(pgwf, **limits)
+        pgwf.limit_key(**limits)
     assert pgwf.rows("select from pgwf.key_setting") == []
 
 
@@ -372,7 +363,7 @@ def test_a_missing_key_is_refused(pgwf: Leasing) -> None:
 
 
 def test_the_trace_says_who_limited_which_key(pgwf: Leasing) -> None:
-    limit(pgwf, max_active=2)
+    pgwf.limit_key(max_active=2)
 
     (row,) = pgwf.rows("select event_type, worker_id, input_data from pgwf.jobs_trace")
 
@@ -401,13 +392,13 @@ def test_a_claim_and_a_release_read_little_with_ten_thousand_jobs_parked(
     with databases.fresh() as dsn, psycopg.connect(dsn, autocommit=True) as conn:
         pgwf = Leasing(conn)
         conn.execute("select pgwf.set_trace(false)")
-        limit(pgwf, **limits)
+        pgwf.limit_key(**limits)
         for i in range(WARM_UP):
-            submit_keyed(pgwf, *(f"warm-{i}-{j}" for j in range(5)))
+            pgwf.submit_keyed(*(f"warm-{i}-{j}" for j in range(5)))
             while rows := pgwf.get_work(limit=5):
                 for lease in rows:
                     pgwf.complete(lease)
-        submit_keyed(pgwf, *"abc")
+        pgwf.submit_keyed(*"abc")
         leases = pgwf.get_work(limit=3)
         assert len(leases) == 3
         conn.execute(PARK)

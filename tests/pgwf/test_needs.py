@@ -21,40 +21,36 @@ def fill(pgwf: Leasing, need: str, count: int) -> None:
     )
 
 
-def limit(pgwf: Leasing, need: str, **limits: Any) -> None:
-    pgwf.call("limit_need", need=need, worker_id="operator", **limits)
-
-
 def test_a_paused_need_hands_out_nothing_until_it_is_resumed(pgwf: Leasing) -> None:
     fill(pgwf, "python", 2)
     fill(pgwf, "gpu", 1)
     (lease,) = pgwf.get_work("python")
 
-    pgwf.call("pause_need", need="python", worker_id="operator")
+    pgwf.pause_need("python")
 
     assert job_ids(pgwf.get_work("python", "gpu", limit=5)) == ["gpu-0"]
     pgwf.extend(lease)
     pgwf.complete(lease)
-    pgwf.call("resume_need", need="python", worker_id="operator")
+    pgwf.resume_need("python")
     assert job_ids(pgwf.get_work("python", limit=5)) == ["python-1"]
     assert pgwf.rows("select * from pgwf.need_setting") == []
 
 
 def test_a_pause_and_a_limit_outlive_each_other(pgwf: Leasing) -> None:
     fill(pgwf, "gpu", 5)
-    limit(pgwf, "gpu", max_active=1)
-    pgwf.call("pause_need", need="gpu", worker_id="operator")
+    pgwf.limit_need("gpu", max_active=1)
+    pgwf.pause_need("gpu")
 
-    pgwf.call("resume_need", need="gpu", worker_id="operator")
+    pgwf.resume_need("gpu")
     assert len(pgwf.get_work("gpu", limit=5)) == 1
-    pgwf.call("pause_need", need="gpu", worker_id="operator")
-    limit(pgwf, "gpu")
+    pgwf.pause_need("gpu")
+    pgwf.limit_need("gpu")
     assert pgwf.get_work("gpu", limit=5) == []
 
 
 def test_at_most_max_active_jobs_of_a_need_are_leased_at_once(pgwf: Leasing) -> None:
     fill(pgwf, "gpu", 10)
-    limit(pgwf, "gpu", max_active=3)
+    pgwf.limit_need("gpu", max_active=3)
 
     first = pgwf.get_work("gpu", limit=2)
     second = pgwf.get_work("gpu", limit=5)
@@ -73,14 +69,14 @@ def test_a_limit_counts_the_jobs_of_all_priorities_and_takes_the_most_urgent(
     for priority in (4, 3, 2, 1):
         for i in range(2):
             pgwf.submit(f"{priority}-{i}", "gpu", priority=priority)
-    limit(pgwf, "gpu", **limits)
+    pgwf.limit_need("gpu", **limits)
 
     assert job_ids(pgwf.get_work("gpu", limit=10)) == ["old", "1-0", "1-1"]
 
 
 def test_a_lapsed_lease_frees_its_slot(pgwf: Leasing, clock: Clock) -> None:
     fill(pgwf, "gpu", 2)
-    limit(pgwf, "gpu", max_active=1)
+    pgwf.limit_need("gpu", max_active=1)
     pgwf.take("gpu", seconds=1)
     assert pgwf.get_work("gpu") == []
 
@@ -92,7 +88,7 @@ def test_a_lapsed_lease_frees_its_slot(pgwf: Leasing, clock: Clock) -> None:
 def test_a_need_without_room_does_not_hold_up_others(pgwf: Leasing) -> None:
     fill(pgwf, "gpu", 5)
     fill(pgwf, "python", 5)
-    limit(pgwf, "gpu", max_active=1)
+    pgwf.limit_need("gpu", max_active=1)
 
     rows = pgwf.get_work("gpu", "python", limit=4)
 
@@ -101,10 +97,10 @@ def test_a_need_without_room_does_not_hold_up_others(pgwf: Leasing) -> None:
 
 def test_lowering_max_active_stops_new_claims_only(pgwf: Leasing) -> None:
     fill(pgwf, "gpu", 5)
-    limit(pgwf, "gpu", max_active=3)
+    pgwf.limit_need("gpu", max_active=3)
     leases = pgwf.get_work("gpu", limit=3)
 
-    limit(pgwf, "gpu", max_active=1)
+    pgwf.limit_need("gpu", max_active=1)
 
     assert pgwf.get_work("gpu") == []
     pgwf.complete(leases[0])
@@ -118,7 +114,7 @@ def test_leases_taken_before_a_limit_was_set_count_against_it(pgwf: Leasing) -> 
     fill(pgwf, "gpu", 5)
     leases = pgwf.get_work("gpu", limit=2)
 
-    limit(pgwf, "gpu", max_active=2)
+    pgwf.limit_need("gpu", max_active=2)
 
     assert pgwf.get_work("gpu") == []
     pgwf.complete(leases[0])
@@ -127,7 +123,7 @@ def test_leases_taken_before_a_limit_was_set_count_against_it(pgwf: Leasing) -> 
 
 def test_a_rate_limit_allows_its_burst_and_then_its_rate(pgwf: Leasing, clock: Clock) -> None:
     fill(pgwf, "mail", 20)
-    limit(pgwf, "mail", rate=2, burst=5)
+    pgwf.limit_need("mail", rate=2, burst=5)
 
     assert len(pgwf.get_work("mail", limit=20)) == 5
     assert pgwf.get_work("mail", limit=20) == []
@@ -139,7 +135,7 @@ def test_a_rate_limit_allows_its_burst_and_then_its_rate(pgwf: Leasing, clock: C
 
 def test_a_clock_that_is_set_back_neither_gives_tokens_nor_takes_them(pgwf: Leasing, clock: Clock) -> None:
     fill(pgwf, "mail", 9)
-    limit(pgwf, "mail", rate=1, burst=2)
+    pgwf.limit_need("mail", rate=1, burst=2)
     assert len(pgwf.get_work("mail")) == 1
 
     clock.advance(seconds=-10)
@@ -152,7 +148,7 @@ def test_a_clock_that_is_set_back_neither_gives_tokens_nor_takes_them(pgwf: Leas
 
 def test_a_rolled_back_claim_gives_its_tokens_back(pgwf: Leasing) -> None:
     fill(pgwf, "mail", 5)
-    limit(pgwf, "mail", rate=1, burst=2)
+    pgwf.limit_need("mail", rate=1, burst=2)
 
     with pgwf.conn.transaction(force_rollback=True):
         assert len(pgwf.get_work("mail", limit=5)) == 2
@@ -162,7 +158,7 @@ def test_a_rolled_back_claim_gives_its_tokens_back(pgwf: Leasing) -> None:
 
 def test_a_rate_and_max_active_both_hold(pgwf: Leasing, clock: Clock) -> None:
     fill(pgwf, "mail", 9)
-    limit(pgwf, "mail", rate=1, burst=3, max_active=2)
+    pgwf.limit_need("mail", rate=1, burst=3, max_active=2)
 
     leases = pgwf.get_work("mail", limit=9)
     assert len(leases) == 2
@@ -174,10 +170,10 @@ def test_a_rate_and_max_active_both_hold(pgwf: Leasing, clock: Clock) -> None:
 
 def test_limits_are_lifted_by_leaving_them_out(pgwf: Leasing) -> None:
     fill(pgwf, "gpu", 4)
-    limit(pgwf, "gpu", max_active=1)
+    pgwf.limit_need("gpu", max_active=1)
     pgwf.take("gpu")
 
-    limit(pgwf, "gpu")
+    pgwf.limit_need("gpu")
 
     assert len(pgwf.get_work("gpu", limit=9)) == 3
     assert pgwf.rows("select * from pgwf.need_setting") == []
@@ -185,19 +181,19 @@ def test_limits_are_lifted_by_leaving_them_out(pgwf: Leasing) -> None:
 
 def test_leases_by_lease_job_are_not_limited_and_do_not_count(pgwf: Leasing) -> None:
     fill(pgwf, "human.review", 3)
-    limit(pgwf, "human.review", max_active=1)
+    pgwf.limit_need("human.review", max_active=1)
     pgwf.take("human.review")
 
     pgwf.call("lease_job", job_id="human.review-2", worker_id="jim")
 
     assert pgwf.status("human.review-2") == "ACTIVE"
-    limit(pgwf, "human.review", max_active=2)
+    pgwf.limit_need("human.review", max_active=2)
     assert len(pgwf.get_work("human.review", limit=5)) == 1
 
 
 def test_old_token_buckets_are_trimmed_by_the_sweep(pgwf: Leasing, clock: Clock) -> None:
     fill(pgwf, "mail", 9)
-    limit(pgwf, "mail", rate=1, burst=9)
+    pgwf.limit_need("mail", rate=1, burst=9)
     for _ in range(5):
         pgwf.take("mail")
 
@@ -221,7 +217,7 @@ def test_old_token_buckets_are_trimmed_by_the_sweep(pgwf: Leasing, clock: Clock)
 )
 def test_limits_out_of_range_are_refused(pgwf: Leasing, limits: dict[str, float], message: str) -> None:
     with refused("WF001", message):
-        limit(pgwf, "gpu", **limits)
+        pgwf.limit_need("gpu", **limits)
 
 
 def test_a_missing_need_is_refused(pgwf: Leasing) -> None:

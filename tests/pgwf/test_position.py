@@ -194,7 +194,7 @@ def test_a_claim_left_open_does_not_keep_the_position_at_its_place(
 ) -> None:
     fill(pgwf, 1)
     racers[0].begin()
-    assert len(racers[0].call("get_work", worker_id="w", worker_caps=["python"])) == 1
+    assert len(racers[0].claim(limit=1)) == 1
     worker.begin_at(0)
     graveyard()
     fill(pgwf, 10, tag="late")
@@ -346,7 +346,7 @@ def test_a_position_that_fits_other_needs_loses_nothing(pgwf: Leasing, worker: W
 
 def test_work_that_a_claim_had_to_leave_is_not_passed(pgwf: Leasing, worker: Worker) -> None:
     """The need has no room: its jobs are seen, and not taken."""
-    pgwf.call("limit_need", need="gpu", worker_id="operator", max_active=1)
+    pgwf.limit_need("gpu", max_active=1)
     fill(pgwf, 3, need="gpu")
     worker.begin_at(0)
 
@@ -361,12 +361,12 @@ def test_work_that_a_claim_had_to_leave_is_not_passed(pgwf: Leasing, worker: Wor
 def test_work_that_a_whole_look_had_to_leave_is_not_passed(
     pgwf: Leasing, worker: Worker, graveyard: Callable[[], None]
 ) -> None:
-    pgwf.call("limit_need", need="gpu", worker_id="operator", max_active=0)
+    pgwf.limit_need("gpu", max_active=0)
     fill(pgwf, 1, need="gpu")
     graveyard()
     assert (worker.claim(), worker.is_whole, worker.position != []) == ([], True, True)
 
-    pgwf.call("limit_need", need="gpu", worker_id="operator", max_active=1)
+    pgwf.limit_need("gpu", max_active=1)
 
     assert (worker.claim(), worker.is_whole) == (["gpu-0"], False)
 

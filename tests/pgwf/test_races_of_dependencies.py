@@ -9,7 +9,8 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from tests.pgwf.leasing import Leasing, held, job_ids
-from tests.pgwf.racing import Racer, outcome
+from tests.pgwf.racing import Racer, both_ends
+from tests.support import outcome
 
 if TYPE_CHECKING:
     from tests.support import Clock
@@ -58,7 +59,7 @@ def test_whoever_ends_a_job_waits_for_a_registrant_in_flight_and_releases_it(
 
 @pytest.mark.parametrize("registrant", REGISTRANTS)
 @pytest.mark.parametrize("ender", ENDERS)
-@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+@both_ends
 def test_a_registrant_waits_for_whoever_ends_the_job_and_sees_the_end(
     pgwf: Leasing, racers: tuple[Racer, Racer], registrant: str, ender: str, committed: bool
 ) -> None:
@@ -68,10 +69,7 @@ def test_a_registrant_waits_for_whoever_ends_the_job_and_sees_the_end(
     first.call(ender, **end)
 
     registering = second.start_blocked(registrant, **register)
-    if committed:
-        first.commit()
-    else:
-        first.rollback()
+    first.end(committed=committed)
 
     assert isinstance(outcome(registering), list)
     assert pgwf.status("kid") == ("READY" if committed else "PENDING_JOBS")
@@ -186,8 +184,7 @@ def test_a_waiter_released_while_it_is_being_cancelled_is_archived(pgwf: Leasing
 def test_of_two_sessions_that_close_a_cycle_the_second_is_refused(
     pgwf: Leasing, racers: tuple[Racer, Racer], first_name: str
 ) -> None:
-    for name in "AB":
-        pgwf.submit(name)
+    pgwf.submit_all(*"AB")
     leases = {lease["job_id"]: lease for lease in pgwf.get_work(limit=2)}
     second_name = "B" if first_name == "A" else "A"
     first, second = racers
@@ -209,8 +206,7 @@ def test_a_cycle_of_four_with_disjoint_row_locks_is_refused(
     pgwf: Leasing, racers: tuple[Racer, Racer], swapped: bool, as_set: bool
 ) -> None:
     """B waits for C, D for A. One session makes A wait for B, the other C for D: only the graph lock joins them."""
-    for name in "ABCD":
-        pgwf.submit(name)
+    pgwf.submit_all(*"ABCD")
     leases = {lease["job_id"]: lease for lease in pgwf.get_work(limit=4)}
     pgwf.reschedule(leases["B"], wait_for=["C"])
     pgwf.reschedule(leases["D"], wait_for=["A"])
@@ -245,8 +241,7 @@ def test_row_locks_are_taken_in_one_ordered_pass(pgwf: Leasing, racers: tuple[Ra
     first.begin()
     first.session.run("select pgwf._lock_jobs(%s, %s)", [[a], [y]])
 
-    locking = second.session.start("select pgwf._lock_jobs(%s, %s)", [[y], [a]])
-    second.session.wait_blocked()
+    locking = second.session.start_blocked("select pgwf._lock_jobs(%s, %s)", [[y], [a]])
     first.commit()
 
     assert outcome(locking) == [([a, y],)]

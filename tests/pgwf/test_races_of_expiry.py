@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.pgwf.leasing import Leasing
-from tests.pgwf.racing import Racer, outcome
+from tests.pgwf.racing import Racer
+from tests.support import outcome
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from tests.pgwf.racing import Rows
-    from tests.support import Clock
+    from tests.support import Clock, Rows
 
 LIFE_SECONDS = 10
-CLAIM: dict[str, Any] = {"worker_id": "w", "worker_caps": ["short"], "lease_seconds": 600}
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def test_a_sweep_passes_over_an_expired_job_that_is_being_leased(
     pgwf.sweep()
     first, second = racers
     first.begin()
-    assert len(first.call("get_work", **CLAIM)) == 1
+    assert len(first.claim("short", limit=1, seconds=600)) == 1
     clock.advance(seconds=1)
 
     assert second.sweep() == 0
@@ -61,7 +60,7 @@ def test_a_claim_passes_over_an_expired_job_that_is_being_archived(
     first.begin()
     assert first.sweep() == 1
 
-    assert second.call("get_work", **CLAIM) == []
+    assert second.claim("short", limit=1, seconds=600) == []
     first.commit()
 
     assert (pgwf.status(short), pgwf.status("waiter")) == ("expired", "READY")
@@ -70,9 +69,7 @@ def test_a_claim_passes_over_an_expired_job_that_is_being_archived(
 def start_to_archive(changer: Racer, sweeper: Racer) -> Future[Rows]:
     """A sweep that has read what is expired, and waits before it locks any of that until `changer` commits."""
     changer.session.run("lock table pgwf.job in exclusive mode")  # which leaves reading to others
-    archiving = sweeper.session.start("select pgwf._archive_expired('s', 500, pgwf._now())")
-    sweeper.session.wait_blocked()
-    return archiving
+    return sweeper.session.start_blocked("select pgwf._archive_expired('s', 500, pgwf._now())")
 
 
 def test_a_sweep_that_is_about_to_archive_an_expired_job_sees_that_it_was_leased(
@@ -80,7 +77,7 @@ def test_a_sweep_that_is_about_to_archive_an_expired_job_sees_that_it_was_leased
 ) -> None:
     worker, sweeper = racers
     worker.begin()
-    assert len(worker.call("get_work", **CLAIM)) == 1
+    assert len(worker.claim("short", limit=1, seconds=600)) == 1
     clock.advance(seconds=LIFE_SECONDS)
 
     archiving = start_to_archive(worker, sweeper)

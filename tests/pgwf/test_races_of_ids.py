@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.pgwf.leasing import Leasing, held, job_ids
-from tests.pgwf.racing import Racer, outcome
+from tests.pgwf.racing import Racer, both_ends
+from tests.support import outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.support import Clock, Connect, Session
-
-CLAIM: dict[str, Any] = {"worker_id": "w", "worker_caps": ["python"], "limit_jobs": 5}
 
 
 def submission(job_id: str = "a") -> dict[str, Any]:
@@ -26,7 +25,7 @@ def batch(*ids: str) -> dict[str, Any]:
     return {"worker_id": "w", "job_ids": list(ids), "next_needs": ["python"] * len(ids)}
 
 
-@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+@both_ends
 def test_of_two_submitters_of_one_id_the_second_waits_and_sees_the_first(
     pgwf: Leasing, racers: tuple[Racer, Racer], committed: bool
 ) -> None:
@@ -35,10 +34,7 @@ def test_of_two_submitters_of_one_id_the_second_waits_and_sees_the_first(
     first.call("submit_job", **submission())
 
     submitting = second.start_blocked("submit_job", **submission())
-    if committed:
-        first.commit()
-    else:
-        first.rollback()
+    first.end(committed=committed)
 
     if committed:
         assert outcome(submitting) == "23505"
@@ -47,7 +43,7 @@ def test_of_two_submitters_of_one_id_the_second_waits_and_sees_the_first(
     assert job_ids(pgwf.get_work(limit=5)) == ["a"]
 
 
-@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+@both_ends
 def test_an_id_whose_completion_is_in_flight_is_refused_without_waiting(
     pgwf: Leasing, racers: tuple[Racer, Racer], committed: bool
 ) -> None:
@@ -83,7 +79,7 @@ def test_batches_with_the_same_ids_in_opposite_orders_do_not_deadlock(
     assert sorted(job_ids(pgwf.get_work(limit=5))) == ["a", "b", "m", "z"]
 
 
-@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+@both_ends
 def test_a_submitter_waits_for_an_id_that_is_being_forgotten(
     pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], committed: bool
 ) -> None:
@@ -95,10 +91,7 @@ def test_a_submitter_waits_for_an_id_that_is_being_forgotten(
     first.session.run("select pgwf._forget(pgwf._now() - interval '1 day', 10)")
 
     submitting = second.start_blocked("submit_job", **submission())
-    if committed:
-        first.commit()
-    else:
-        first.rollback()
+    first.end(committed=committed)
 
     answer = outcome(submitting)
     assert (isinstance(answer, list), answer == "WF010") == (committed, not committed)
@@ -207,8 +200,8 @@ def test_a_submission_that_did_not_see_the_request_keeps_the_sleeper_awake(
 def test_a_change_of_settings_that_did_not_see_the_request_keeps_the_sleeper_awake(
     pgwf: Leasing, connect: Connect, racers: tuple[Racer, Racer], change: str
 ) -> None:
-    pgwf.call("pause_need", need="python", worker_id="op")
-    pgwf.call("limit_need", need="python", worker_id="op", max_active=0)
+    pgwf.pause_need("python")
+    pgwf.limit_need("python", max_active=0)
     pgwf.call("limit_need" if change == "resume_need" else "resume_need", need="python", worker_id="op")
     pgwf.submit("a")
     sleeper = listening(connect)
@@ -272,8 +265,7 @@ BUSY: dict[str, dict[str, Any]] = {
 def test_one_busy_row_stalls_a_batch_for_a_moment_and_is_then_left_out(
     pgwf: Leasing, racers: tuple[Racer, Racer], function: str, table: str
 ) -> None:
-    for job_id in ("busy", "free"):
-        pgwf.submit(job_id)
+    pgwf.submit_all("busy", "free")
     leases = pgwf.get_work(limit=2)
     arguments = {"worker_id": "w", "job_ids": job_ids(leases), "lease_ids": [x["lease_id"] for x in leases]}
     first, second = racers
@@ -299,7 +291,7 @@ def test_a_reschedule_whose_key_is_busy_is_left_out_without_its_new_edges(
     pgwf.submit("parked", "other", singleton_key="K")
     first, second = racers
     first.begin()
-    first.call("get_work", worker_id="w", worker_caps=["other"])
+    first.claim("other")
 
     rows = second.call(
         "reschedule_jobs",
@@ -331,7 +323,7 @@ def test_a_completion_whose_waiter_or_key_is_busy_is_left_out_and_stays_leased(
     if what == "waiter":
         first.lock_job("waiter")
     else:
-        first.call("get_work", worker_id="w", worker_caps=["other"])
+        first.claim("other")
 
     assert outcome(second.start("complete_jobs", **arguments)) == "55P03"
     rows = second.call("complete_jobs", **arguments, busy_ok=True)
@@ -346,8 +338,7 @@ def test_a_reschedule_whose_dependency_is_busy_is_left_out(pgwf: Leasing, racers
     pgwf.submit("done")
     pgwf.complete(pgwf.take())
     pgwf.submit("child", "other")
-    for job_id in "ab":
-        pgwf.submit(job_id)
+    pgwf.submit_all(*"ab")
     leases = pgwf.get_work(limit=2)
     first, second = racers
     first.begin()

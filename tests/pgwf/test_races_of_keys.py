@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.pgwf.leasing import Leasing, held, job_ids
-from tests.pgwf.racing import Racer, outcome
-from tests.support import wait_until
+from tests.pgwf.racing import Racer, both_ends
+from tests.support import outcome, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,29 +17,19 @@ if TYPE_CHECKING:
     from tests.support import Clock, Session
 
 
-def submit_keyed(pgwf: Leasing, *names: str, need: str = "python", key: str = "K") -> None:
-    for name in names:
-        pgwf.submit(name, need, singleton_key=key)
-
-
-def claim(*needs: str, limit: int = 5) -> dict[str, Any]:
-    """A claim; one that comes back short sweeps, and keeps other sweeps out until its end."""
-    return {"worker_id": "w", "worker_caps": list(needs or ("python",)), "limit_jobs": limit}
-
-
 def test_two_sessions_with_different_needs_lease_one_job_of_a_key(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
-    submit_keyed(pgwf, "a", need="a")
-    submit_keyed(pgwf, "b", need="b")
+    pgwf.submit_keyed("a", need="a")
+    pgwf.submit_keyed("b", need="b")
     first, second = racers
     first.begin()
     second.begin()
 
-    (leased,) = first.call("get_work", **claim("a"))
-    assert second.call("get_work", **claim("b")) == []
+    lease = first.take("a")
+    assert second.claim("b") == []
     first.commit()
     second.commit()
 
-    pgwf.complete({"job_id": leased[0], "lease_id": leased[1]})
+    pgwf.complete(lease)
     assert job_ids(pgwf.get_work("a", "b", limit=5)) == ["b"]
 
 
@@ -55,14 +45,14 @@ ENDINGS: dict[str, dict[str, Any]] = {
 def test_a_claim_does_not_wait_for_a_holder_that_is_giving_its_key_up(
     pgwf: Leasing, racers: tuple[Racer, Racer], ending: str
 ) -> None:
-    submit_keyed(pgwf, "holder", "next")
+    pgwf.submit_keyed("holder", "next")
     lease = pgwf.take()
     function = "reschedule_job" if ending == "change of key" else ending
     first, second = racers
     first.begin()
     first.call(function, **held(lease), **ENDINGS[ending])
 
-    assert second.call("get_work", **claim()) == []
+    assert second.claim() == []
     first.commit()
 
     assert "next" in job_ids(pgwf.get_work(limit=5))
@@ -72,12 +62,12 @@ def test_a_claim_does_not_wait_for_a_holder_that_is_giving_its_key_up(
 def test_a_holder_that_gives_its_key_up_waits_for_a_claim_that_is_parking_on_it(
     pgwf: Leasing, racers: tuple[Racer, Racer], ending: str
 ) -> None:
-    submit_keyed(pgwf, "holder", "next")
+    pgwf.submit_keyed("holder", "next")
     lease = pgwf.take()
     function = "reschedule_job" if ending == "change of key" else ending
     first, second = racers
     first.begin()
-    assert first.call("get_work", **claim()) == []
+    assert first.claim() == []
 
     ending_call = second.start_blocked(function, **held(lease), **ENDINGS[ending])
     first.commit()
@@ -89,13 +79,13 @@ def test_a_holder_that_gives_its_key_up_waits_for_a_claim_that_is_parking_on_it(
 def test_expiry_of_a_holder_passes_over_a_key_on_which_a_claim_is_parking(
     pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
 ) -> None:
-    submit_keyed(pgwf, "holder")
+    pgwf.submit_keyed("holder")
     pgwf.take(seconds=60)
-    submit_keyed(pgwf, "next")
+    pgwf.submit_keyed("next")
     pgwf.submit("free")
     first, second = racers
     first.begin()
-    assert [row[0] for row in first.call("get_work", **claim(limit=1), lease_seconds=600)] == ["free"]
+    assert first.claim(limit=1, seconds=600) == ["free"]
     clock.advance(seconds=60)
 
     assert second.sweep() == 0
@@ -108,19 +98,19 @@ def test_expiry_of_a_holder_passes_over_a_key_on_which_a_claim_is_parking(
 def test_crosswise_free_and_claim_of_two_keys_neither_waits_nor_deadlocks(
     pgwf: Leasing, racers: tuple[Racer, Racer]
 ) -> None:
-    submit_keyed(pgwf, "h1", key="K1")
-    submit_keyed(pgwf, "h2", key="K2")
+    pgwf.submit_keyed("h1", key="K1")
+    pgwf.submit_keyed("h2", key="K2")
     h1, h2 = pgwf.get_work(limit=2)
-    submit_keyed(pgwf, "n2", need="b", key="K2")
-    submit_keyed(pgwf, "n1", need="c", key="K1")
+    pgwf.submit_keyed("n2", need="b", key="K2")
+    pgwf.submit_keyed("n1", need="c", key="K1")
     first, second = racers
     first.begin()
     second.begin()
     first.call("complete_job", **held(h1))
     second.call("complete_job", **held(h2))
 
-    assert first.call("get_work", **claim("b")) == []
-    assert second.call("get_work", **claim("c")) == []
+    assert first.claim("b") == []
+    assert second.claim("c") == []
     first.commit()
     second.commit()
 
@@ -128,23 +118,23 @@ def test_crosswise_free_and_claim_of_two_keys_neither_waits_nor_deadlocks(
 
 
 def test_a_claim_left_open_keeps_nobody_else_from_other_work(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
-    submit_keyed(pgwf, "a", "b")
+    pgwf.submit_keyed("a", "b")
     pgwf.submit("free")
     first, second = racers
     first.begin()
-    first.call("get_work", **claim(limit=1))
+    first.claim(limit=1)
 
-    assert [row[0] for row in second.call("get_work", **claim())] == ["free"]
+    assert second.claim() == ["free"]
     first.rollback()
 
     assert job_ids(pgwf.get_work(limit=5)) == ["a"]
 
 
 def test_submitting_and_moving_a_keyed_job_never_waits_for_its_key(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
-    submit_keyed(pgwf, "holder")
+    pgwf.submit_keyed("holder")
     first, second = racers
     first.begin()
-    first.call("get_work", **claim())
+    first.claim()
 
     second.call("submit_job", job_id="b", worker_id="w", next_need="python", singleton_key="K")
     second.call("submit_job", job_id="c", worker_id="w", next_need="python", singleton_key="K")
@@ -154,10 +144,10 @@ def test_submitting_and_moving_a_keyed_job_never_waits_for_its_key(pgwf: Leasing
 
 
 def test_cancelling_the_candidate_waits_for_a_claim_of_it(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
-    submit_keyed(pgwf, "a", "b")
+    pgwf.submit_keyed("a", "b")
     first, second = racers
     first.begin()
-    first.call("get_work", **claim(limit=1))
+    first.claim(limit=1)
 
     cancelling = second.start_blocked("cancel_job", job_id="a", worker_id="op")
     first.commit()
@@ -167,23 +157,23 @@ def test_cancelling_the_candidate_waits_for_a_claim_of_it(pgwf: Leasing, racers:
 
 
 def test_a_claim_passes_over_a_candidate_that_is_being_cancelled(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
-    submit_keyed(pgwf, "a", "b")
+    pgwf.submit_keyed("a", "b")
     first, second = racers
     first.begin()
     first.call("cancel_job", job_id="a", worker_id="op")
 
-    assert second.call("get_work", **claim()) == []
+    assert second.claim() == []
     first.commit()
 
     assert job_ids(pgwf.get_work(limit=5)) == ["b"]
 
 
 def test_parking_and_cancelling_the_parked_job_exclude_each_other(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
-    submit_keyed(pgwf, "holder", "b")
+    pgwf.submit_keyed("holder", "b")
     lease = pgwf.take()
     first, second = racers
     first.begin()
-    assert first.call("get_work", **claim()) == []
+    assert first.claim() == []
 
     cancelling = second.start_blocked("cancel_job", job_id="b", worker_id="op")
     first.commit()
@@ -193,11 +183,11 @@ def test_parking_and_cancelling_the_parked_job_exclude_each_other(pgwf: Leasing,
     assert pgwf.get_work(limit=5) == []
 
 
-@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+@both_ends
 def test_a_release_waits_for_whoever_takes_the_next_of_the_key_out_of_line(
     pgwf: Leasing, racers: tuple[Racer, Racer], committed: bool
 ) -> None:
-    submit_keyed(pgwf, "holder", "b", "c")
+    pgwf.submit_keyed("holder", "b", "c")
     lease = pgwf.take()
     assert pgwf.get_work(limit=5) == []
     first, second = racers
@@ -205,10 +195,7 @@ def test_a_release_waits_for_whoever_takes_the_next_of_the_key_out_of_line(
     first.call("cancel_job", job_id="b", worker_id="op")
 
     completing = second.start_blocked("complete_job", **held(lease))
-    if committed:
-        first.commit()
-    else:
-        first.rollback()
+    first.end(committed=committed)
 
     assert outcome(completing) == [(True,)]
     assert job_ids(pgwf.get_work(limit=5)) == (["c"] if committed else ["b"])
@@ -217,7 +204,7 @@ def test_a_release_waits_for_whoever_takes_the_next_of_the_key_out_of_line(
 def test_whoever_takes_a_job_out_of_line_waits_for_a_release_and_brings_up_the_next(
     pgwf: Leasing, racers: tuple[Racer, Racer]
 ) -> None:
-    submit_keyed(pgwf, "holder", "b", "c")
+    pgwf.submit_keyed("holder", "b", "c")
     lease = pgwf.take()
     assert pgwf.get_work(limit=5) == []
     first, second = racers
@@ -236,12 +223,12 @@ def test_an_expired_candidate_with_a_busy_key_is_archived_later(
 ) -> None:
     pgwf.submit("short", singleton_key="K", expires_at=clock.now() + timedelta(seconds=1))
     pgwf.submit("waiter", "other", wait_for=["short"])
-    submit_keyed(pgwf, "next", need="b")
+    pgwf.submit_keyed("next", need="b")
     pgwf.sweep()
     clock.advance(seconds=1)
     first, second = racers
     first.begin()
-    assert [row[0] for row in first.call("get_work", **claim("b", limit=1))] == ["next"]
+    assert first.claim("b", limit=1) == ["next"]
 
     assert second.sweep() == 0
     first.commit()
@@ -259,7 +246,7 @@ def test_a_lowered_threshold_locks_the_keys_of_what_it_shelves_in_the_order_of_w
     early, late = (row["key"] for row in keys)
     pgwf.value("set_crash_concern_threshold", threshold=5)
     for job_id, key in (("first", late), ("second", early)):
-        submit_keyed(pgwf, job_id, need=job_id, key=key)
+        pgwf.submit_keyed(job_id, need=job_id, key=key)
         for _ in range(3):
             pgwf.take(job_id, seconds=1)
             clock.advance(seconds=1)
@@ -272,8 +259,7 @@ def test_a_lowered_threshold_locks_the_keys_of_what_it_shelves_in_the_order_of_w
 
     lowering = first.start_blocked("set_crash_concern_threshold", threshold=2)
     second.run("begin")
-    freeing = second.start("select pgwf._lock_keys(array['K', 'L'])")
-    second.wait_blocked()
+    freeing = second.start_blocked("select pgwf._lock_keys(array['K', 'L'])")
     blockers[early].run("commit")
     wait_until(lambda: has_key(pgwf, early), "one of them has the early key")
     blockers[late].run("commit")
@@ -301,7 +287,7 @@ def has_key(pgwf: Leasing, key: str) -> bool:
 def test_ten_thousand_jobs_on_one_busy_key_are_parked_once_each(pgwf: Leasing) -> None:
     """The claim that looks for free work behind them stays cheap: parked rows are not met again."""
     pgwf.conn.execute("select pgwf.set_trace(false)")
-    submit_keyed(pgwf, "holder")
+    pgwf.submit_keyed("holder")
     lease = pgwf.take()
     ids = [f"j{i}" for i in range(10_000)]
     pgwf.call(
@@ -344,7 +330,7 @@ def test_an_open_claim_of_who_waited_longest_keeps_nobody_from_what_stands_befor
     for job_id in taken:
         first.call("lease_job", job_id=job_id, worker_id="op")
 
-    claimed = second.call("get_work", worker_id="w", worker_caps=["python", "gpu"], limit_jobs=2)
+    claimed = second.claim("python", "gpu", limit=2)
 
-    assert sorted(row[0] for row in claimed) == sorted({"g", "late"} - set(taken))
+    assert sorted(claimed) == sorted({"g", "late"} - set(taken))
     first.commit()

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.pgwf.leasing import Leasing, held, job_ids
-from tests.pgwf.racing import Racer, outcome
+from tests.pgwf.racing import Racer, both_ends
+from tests.support import outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from tests.pgwf.racing import Rows
-    from tests.support import Clock, Session
+    from tests.support import Clock, Rows, Session
 
-CLAIM: dict[str, Any] = {"worker_id": "w", "worker_caps": ["python"], "limit_jobs": 5}
 HOLDERS: dict[str, dict[str, Any]] = {
     "extend_lease": {},
     "complete_job": {},
@@ -129,23 +128,20 @@ def test_sets_of_leases_in_opposite_orders_do_not_deadlock(
     pgwf: Leasing, session: Callable[[], Session], statement: Any
 ) -> None:
     """Somebody else holds up the one set while it has some of its leases, and the other comes in between."""
-    for name in "amz":
-        pgwf.submit(name)
+    pgwf.submit_all(*"amz")
     leases = [lease["lease_id"] for lease in pgwf.get_work(limit=3)]
     holder, one, other = (session() for _ in range(3))
     holder.run("begin")
     holder.run("select from pgwf.lease where lease_id::text = %s for update", leases[1:2])
 
-    first = one.start(SETS["extend"], {"ids": list("amz"), "leases": leases})
-    one.wait_blocked()
-    second = other.start(statement, {"ids": list("zma"), "leases": leases[::-1]})
-    other.wait_blocked()
+    first = one.start_blocked(SETS["extend"], {"ids": list("amz"), "leases": leases})
+    second = other.start_blocked(statement, {"ids": list("zma"), "leases": leases[::-1]})
     holder.run("rollback")
 
     assert [isinstance(outcome(call), list) for call in (first, second)] == [True, True]
 
 
-@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+@both_ends
 def test_a_cancel_waits_for_a_sweep_that_ends_the_lease_and_releases_who_waits(
     pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], committed: bool
 ) -> None:
@@ -158,10 +154,7 @@ def test_a_cancel_waits_for_a_sweep_that_ends_the_lease_and_releases_who_waits(
     assert first.sweep() == 1
 
     cancelling = second.start_blocked("cancel_job", job_id="a", worker_id="op")
-    if committed:
-        first.commit()
-    else:
-        first.rollback()
+    first.end(committed=committed)
 
     assert isinstance(outcome(cancelling), list)
     if committed:
@@ -192,17 +185,17 @@ def test_a_cancel_waits_for_a_claim_in_flight_and_sees_its_lease(pgwf: Leasing, 
     pgwf.submit("a")
     first, second = racers
     first.begin()
-    (row,) = first.call("get_work", **CLAIM)
+    lease = first.take()
 
     cancelling = second.start_blocked("cancel_job", job_id="a", worker_id="op")
     first.commit()
 
     assert isinstance(outcome(cancelling), list)
     assert pgwf.status("a") == "ACTIVE"
-    assert pgwf.complete({"job_id": "a", "lease_id": row[1]})
+    assert pgwf.complete(lease)
 
 
-@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+@both_ends
 def test_a_claim_passes_over_a_job_that_is_being_cancelled(
     pgwf: Leasing, racers: tuple[Racer, Racer], committed: bool
 ) -> None:
@@ -211,11 +204,8 @@ def test_a_claim_passes_over_a_job_that_is_being_cancelled(
     first.begin()
     first.call("cancel_job", job_id="a", worker_id="op")
 
-    assert second.call("get_work", **CLAIM) == []
-    if committed:
-        first.commit()
-    else:
-        first.rollback()
+    assert second.claim() == []
+    first.end(committed=committed)
 
     assert job_ids(pgwf.get_work()) == ([] if committed else ["a"])
 
@@ -272,20 +262,17 @@ UNHELD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("function", UNHELD)
-@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+@both_ends
 def test_an_unheld_call_waits_for_a_claim_in_flight(
     pgwf: Leasing, racers: tuple[Racer, Racer], function: str, committed: bool
 ) -> None:
     pgwf.submit("a")
     first, second = racers
     first.begin()
-    first.call("get_work", **CLAIM)
+    first.claim()
 
     calling = second.start_blocked(function, job_id="a", worker_id="op", **UNHELD[function])
-    if committed:
-        first.commit()
-    else:
-        first.rollback()
+    first.end(committed=committed)
 
     if committed and function != "set_priority":
         assert outcome(calling) == "WF005"
@@ -301,7 +288,7 @@ def test_a_claim_passes_over_a_job_in_an_unheld_call(pgwf: Leasing, racers: tupl
     first.begin()
     first.call(function, job_id="a", worker_id="op", **UNHELD[function])
 
-    assert second.call("get_work", **CLAIM) == []
+    assert second.claim() == []
     first.commit()
 
 
@@ -396,12 +383,12 @@ def test_two_workers_never_lease_the_same_job(pgwf: Leasing, racers: tuple[Racer
     first.begin()
     second.begin()
 
-    one = {row[0] for row in first.call("get_work", **(CLAIM | {"limit_jobs": 1}))}
-    other = {row[0] for row in second.call("get_work", **CLAIM)}
+    one = first.claim(limit=1)
+    other = second.claim()
     first.commit()
     second.commit()
 
-    assert (len(one), len(other), one & other) == (1, 5, set())
+    assert (len(one), len(other), set(one) & set(other)) == (1, 5, set())
 
 
 def test_an_open_claim_locks_only_what_it_hands_out(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
@@ -410,12 +397,12 @@ def test_an_open_claim_locks_only_what_it_hands_out(pgwf: Leasing, racers: tuple
     leases = pgwf.get_work(limit=2)
     first, second = racers
     first.begin()
-    first.call("get_work", **(CLAIM | {"limit_jobs": 1}))
+    first.claim(limit=1)
 
     second.call("extend_lease", **held(leases[0]))
     second.call("complete_job", **held(leases[1]))
     second.call("cancel_job", job_id="j9", worker_id="op")
-    assert len(second.call("get_work", **(CLAIM | {"limit_jobs": 10}))) == 6
+    assert len(second.claim(limit=10)) == 6
     first.commit()
 
 
@@ -430,14 +417,14 @@ def test_an_open_claim_of_several_needs_keeps_nobody_from_the_rest(
     for name in names:
         pgwf.submit(name, name[0], priority=int(name[1]))
     if settings:
-        pgwf.call("limit_need", need="unused", worker_id="op", **settings)
+        pgwf.limit_need("unused", **settings)
     first, second = racers
     first.begin()
-    caps: dict[str, Any] = {"worker_id": "w", "worker_caps": [*NEEDS, "unused"]}
+    needs = [*NEEDS, "unused"]
 
-    assert [row[0] for row in first.call("get_work", **caps, limit_jobs=5)] == names[:5]
-    assert [row[0] for row in second.call("get_work", **caps, limit_jobs=1)] == names[5:6]
-    assert [row[0] for row in second.call("get_work", **caps, limit_jobs=9)] == names[6:]
+    assert first.claim(*needs, limit=5) == names[:5]
+    assert second.claim(*needs, limit=1) == names[5:6]
+    assert second.claim(*needs, limit=9) == names[6:]
     first.commit()
 
 
@@ -474,7 +461,7 @@ def test_a_job_submitted_while_a_claim_is_under_way_is_in_its_answer(
     submitter, worker = racers
     submitter.begin()
     submitter.session.run("lock table pgwf.need_setting in access exclusive mode")  # the first table a claim reads
-    claiming = worker.start_blocked("get_work", **CLAIM)
+    claiming = worker.start_blocked("get_work", worker_id="w", worker_caps=["python"])
 
     submitter.call("submit_job", job_id="a", worker_id="s", next_need="python")
     submitter.commit()

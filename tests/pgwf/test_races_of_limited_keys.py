@@ -7,33 +7,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.pgwf.leasing import Leasing, held, job_ids
-from tests.pgwf.racing import Racer, outcome
+from tests.pgwf.racing import Racer, both_ends
+from tests.support import outcome
 
 if TYPE_CHECKING:
     from tests.support import Clock
 
 
-def submit_keyed(pgwf: Leasing, *names: str, need: str = "python", key: str = "K") -> None:
-    for name in names:
-        pgwf.submit(name, need, singleton_key=key)
-
-
-def claim(*needs: str, limit: int = 5) -> dict[str, Any]:
-    """A claim; one that comes back short sweeps, and keeps other sweeps out until its end."""
-    return {"worker_id": "w", "worker_caps": list(needs or ("python",)), "limit_jobs": limit}
-
-
 def test_two_claimers_of_the_last_place_get_it_once(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=2)
-    submit_keyed(pgwf, "a", "b", "c", need="a")
-    submit_keyed(pgwf, "d", need="b")
+    pgwf.limit_key(max_active=2)
+    pgwf.submit_keyed("a", "b", "c", need="a")
+    pgwf.submit_keyed("d", need="b")
     pgwf.take("a")
     first, second = racers
     first.begin()
     second.begin()
 
-    assert [row[0] for row in first.call("get_work", **claim("a"))] == ["b"]
-    assert second.call("get_work", **claim("b")) == []
+    assert first.claim("a") == ["b"]
+    assert second.claim("b") == []
     first.commit()
     second.commit()
 
@@ -44,16 +35,16 @@ def test_two_claimers_of_the_last_place_get_it_once(pgwf: Leasing, racers: tuple
 def test_two_claimers_of_the_last_token_get_it_once(
     pgwf: Leasing, racers: tuple[Racer, Racer], limits: dict[str, Any]
 ) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", **limits)
-    submit_keyed(pgwf, "a", need="a")
-    submit_keyed(pgwf, "b", need="b")
+    pgwf.limit_key(**limits)
+    pgwf.submit_keyed("a", need="a")
+    pgwf.submit_keyed("b", need="b")
     first, second = racers
     first.begin()
-    assert len(first.call("get_work", **claim("a"))) == 1
+    assert len(first.claim("a")) == 1
 
-    assert second.call("get_work", **claim("b")) == []
+    assert second.claim("b") == []
     first.rollback()
-    assert len(second.call("get_work", **claim("b"))) == 1
+    assert len(second.claim("b")) == 1
 
     assert pgwf.get_work("a", limit=5) == []
 
@@ -62,11 +53,11 @@ def test_two_claimers_of_the_last_token_get_it_once(
 def test_a_change_of_a_limit_waits_for_a_claim_of_that_key(
     pgwf: Leasing, racers: tuple[Racer, Racer], max_active: int
 ) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=2)
-    submit_keyed(pgwf, "a", "b", "c", "d")
+    pgwf.limit_key(max_active=2)
+    pgwf.submit_keyed("a", "b", "c", "d")
     first, second = racers
     first.begin()
-    assert len(first.call("get_work", **claim())) == 2
+    assert len(first.claim()) == 2
 
     limiting = second.start_blocked("limit_key", key="K", worker_id="op", max_active=max_active)
     first.commit()
@@ -79,14 +70,14 @@ def test_a_change_of_a_limit_waits_for_a_claim_of_that_key(
 def test_a_claim_passes_over_a_key_whose_limit_is_being_changed(
     pgwf: Leasing, racers: tuple[Racer, Racer], max_active: int
 ) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=2)
-    submit_keyed(pgwf, "a", "b", "c", "d")
+    pgwf.limit_key(max_active=2)
+    pgwf.submit_keyed("a", "b", "c", "d")
     pgwf.submit("free")
     first, second = racers
     first.begin()
     first.call("limit_key", key="K", worker_id="op", max_active=max_active)
 
-    assert [row[0] for row in second.call("get_work", **claim())] == ["free"]
+    assert second.claim() == ["free"]
     first.commit()
 
     assert len(pgwf.get_work(limit=5)) == max_active
@@ -97,8 +88,8 @@ def test_a_claim_passes_over_a_key_whose_limit_is_being_changed(
 def test_a_small_claim_looks_behind_the_jobs_of_a_key_that_somebody_is_moving(
     pgwf: Leasing, racers: tuple[Racer, Racer], limit: int, need: str
 ) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=4)
-    submit_keyed(pgwf, "holder", "a", "b", "c")
+    pgwf.limit_key(max_active=4)
+    pgwf.submit_keyed("holder", "a", "b", "c")
     lease = pgwf.take()
     pgwf.submit("free", need)
     pgwf.submit("last", need)
@@ -106,9 +97,7 @@ def test_a_small_claim_looks_behind_the_jobs_of_a_key_that_somebody_is_moving(
     first.begin()
     first.call("complete_job", **held(lease))
 
-    assert [row[0] for row in second.call("get_work", **claim("python", "other", limit=limit))] == ["free", "last"][
-        :limit
-    ]
+    assert second.claim("python", "other", limit=limit) == ["free", "last"][:limit]
     first.commit()
 
     assert job_ids(pgwf.get_work(limit=3)) == ["a", "b", "c"]
@@ -117,12 +106,12 @@ def test_a_small_claim_looks_behind_the_jobs_of_a_key_that_somebody_is_moving(
 def test_one_claim_takes_all_that_stands_between_jobs_of_a_key_that_somebody_is_moving(
     pgwf: Leasing, racers: tuple[Racer, Racer]
 ) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=40)
-    submit_keyed(pgwf, "holder")
+    pgwf.limit_key(max_active=40)
+    pgwf.submit_keyed("holder")
     lease = pgwf.take()
     for i in range(20):
         pgwf.submit(f"free-{i}")
-        submit_keyed(pgwf, f"keyed-{i}")
+        pgwf.submit_keyed(f"keyed-{i}")
     first, second = racers
     first.begin()
     first.call("complete_job", **held(lease))
@@ -135,8 +124,8 @@ def test_one_claim_takes_all_that_stands_between_jobs_of_a_key_that_somebody_is_
 
 
 def test_jobs_of_a_key_that_somebody_is_moving_take_no_others_turn(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=40)
-    submit_keyed(pgwf, "holder")
+    pgwf.limit_key(max_active=40)
+    pgwf.submit_keyed("holder")
     lease = pgwf.take()
     for name in ("k0", "free-1", "k1", "free-2", "k2", "k3", "other", "free-3"):
         pgwf.submit(name, "other" if name == "other" else "python", singleton_key="K" if name[0] == "k" else None)
@@ -144,17 +133,17 @@ def test_jobs_of_a_key_that_somebody_is_moving_take_no_others_turn(pgwf: Leasing
     first.begin()
     first.call("complete_job", **held(lease))
 
-    rows = second.call("get_work", **claim("python", "other", limit=3))
+    claimed = second.claim("python", "other", limit=3)
     first.commit()
 
-    assert [row[0] for row in rows] == ["free-1", "free-2", "other"]
+    assert claimed == ["free-1", "free-2", "other"]
 
 
 def test_a_release_waits_for_a_change_of_its_keys_limit_and_fills_the_place(
     pgwf: Leasing, racers: tuple[Racer, Racer]
 ) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=2)
-    submit_keyed(pgwf, "a", "b", "c", "d", "e")
+    pgwf.limit_key(max_active=2)
+    pgwf.submit_keyed("a", "b", "c", "d", "e")
     (lease, _) = pgwf.get_work(limit=2)
     assert pgwf.get_work(limit=5) == []
     first, second = racers
@@ -169,8 +158,8 @@ def test_a_release_waits_for_a_change_of_its_keys_limit_and_fills_the_place(
 
 
 def test_a_change_of_a_limit_waits_for_a_release_of_that_key(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=2)
-    submit_keyed(pgwf, "a", "b", "c", "d", "e")
+    pgwf.limit_key(max_active=2)
+    pgwf.submit_keyed("a", "b", "c", "d", "e")
     (lease, _) = pgwf.get_work(limit=2)
     assert pgwf.get_work(limit=5) == []
     first, second = racers
@@ -187,15 +176,15 @@ def test_a_change_of_a_limit_waits_for_a_release_of_that_key(pgwf: Leasing, race
 def test_the_sweep_passes_over_a_key_that_a_claim_is_moving_when_its_token_comes(
     pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
 ) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=9, rate=1, burst=1)
-    submit_keyed(pgwf, "a", "b")
+    pgwf.limit_key(max_active=9, rate=1, burst=1)
+    pgwf.submit_keyed("a", "b")
     pgwf.take(seconds=600)
     assert pgwf.get_work(limit=5) == []
-    submit_keyed(pgwf, "c", need="b")
+    pgwf.submit_keyed("c", need="b")
     pgwf.submit("free", "b")
     first, second = racers
     first.begin()
-    assert [row[0] for row in first.call("get_work", **claim("b", limit=1))] == ["free"]
+    assert first.claim("b", limit=1) == ["free"]
     clock.advance(seconds=1)
 
     assert second.sweep() == 0
@@ -208,41 +197,38 @@ def test_the_sweep_passes_over_a_key_that_a_claim_is_moving_when_its_token_comes
 def test_a_claim_passes_over_a_key_that_a_sweep_brings_up(
     pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
 ) -> None:
-    pgwf.call("limit_key", key="K", worker_id="op", max_active=9, rate=1, burst=1)
-    submit_keyed(pgwf, "a", "b")
+    pgwf.limit_key(max_active=9, rate=1, burst=1)
+    pgwf.submit_keyed("a", "b")
     pgwf.take(seconds=600)
     assert pgwf.get_work(limit=5) == []
-    submit_keyed(pgwf, "c", need="b")
+    pgwf.submit_keyed("c", need="b")
     clock.advance(seconds=1)
     first, second = racers
     first.begin()
     assert first.sweep() == 1
 
-    assert second.call("get_work", **claim("python", "b")) == []
+    assert second.claim("python", "b") == []
     first.commit()
 
     assert len(pgwf.get_work("python", "b", limit=5)) == 1
 
 
 @pytest.mark.parametrize("first_call", ["lease_job", "get_work"])
-@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+@both_ends
 def test_a_person_who_takes_the_last_place_of_a_key_waits_for_whoever_is_taking_it(
     pgwf: Leasing, racers: tuple[Racer, Racer], first_call: str, committed: bool
 ) -> None:
-    submit_keyed(pgwf, "a", need="a")
-    submit_keyed(pgwf, "b", need="b")
+    pgwf.submit_keyed("a", need="a")
+    pgwf.submit_keyed("b", need="b")
     first, second = racers
     first.begin()
     if first_call == "lease_job":
         first.call("lease_job", job_id="a", worker_id="ann")
     else:
-        first.call("get_work", **claim("a"))
+        first.claim("a")
 
     taking = second.start_blocked("lease_job", job_id="b", worker_id="bob")
-    if committed:
-        first.commit()
-    else:
-        first.rollback()
+    first.end(committed=committed)
 
     answer = outcome(taking)
     assert (answer == "WF006", isinstance(answer, list)) == (committed, not committed)
@@ -252,13 +238,13 @@ def test_a_person_who_takes_the_last_place_of_a_key_waits_for_whoever_is_taking_
 def test_a_claim_passes_over_a_key_whose_last_place_a_person_is_taking(
     pgwf: Leasing, racers: tuple[Racer, Racer]
 ) -> None:
-    submit_keyed(pgwf, "a", need="a")
-    submit_keyed(pgwf, "b", need="b")
+    pgwf.submit_keyed("a", need="a")
+    pgwf.submit_keyed("b", need="b")
     first, second = racers
     first.begin()
     first.call("lease_job", job_id="a", worker_id="ann")
 
-    assert second.call("get_work", **claim("b")) == []
+    assert second.claim("b") == []
     first.rollback()
 
     assert job_ids(pgwf.get_work("b")) == ["b"]
@@ -268,8 +254,8 @@ def test_a_claim_passes_over_a_key_whose_last_place_a_person_is_taking(
 def test_a_person_waits_for_a_change_of_the_limit_and_takes_a_place_if_there_is_one(
     pgwf: Leasing, racers: tuple[Racer, Racer], max_active: int
 ) -> None:
-    submit_keyed(pgwf, "a", need="a")
-    submit_keyed(pgwf, "b", need="b")
+    pgwf.submit_keyed("a", need="a")
+    pgwf.submit_keyed("b", need="b")
     pgwf.take("a")
     first, second = racers
     first.begin()
@@ -284,7 +270,7 @@ def test_a_person_waits_for_a_change_of_the_limit_and_takes_a_place_if_there_is_
 def test_a_change_of_the_limit_waits_for_a_person_who_is_taking_a_place(
     pgwf: Leasing, racers: tuple[Racer, Racer]
 ) -> None:
-    submit_keyed(pgwf, "a", "b")
+    pgwf.submit_keyed("a", "b")
     first, second = racers
     first.begin()
     first.call("lease_job", job_id="a", worker_id="ann")

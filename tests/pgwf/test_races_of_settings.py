@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.pgwf.leasing import Leasing, held, job_ids
-from tests.pgwf.racing import Racer, outcome
+from tests.pgwf.racing import Racer, both_ends
 from tests.pgwf.test_races_of_leases import UNHELD, on
+from tests.support import outcome
 
 if TYPE_CHECKING:
     from tests.support import Clock
 
-CLAIM: dict[str, Any] = {"worker_id": "w", "worker_caps": ["python"], "limit_jobs": 5}
 PYTHON: dict[str, Any] = {"need": "python", "worker_id": "op"}
 
 
@@ -21,16 +21,14 @@ PYTHON: dict[str, Any] = {"need": "python", "worker_id": "op"}
 def test_of_two_claims_of_a_limited_need_the_second_leaves_it_out(
     pgwf: Leasing, racers: tuple[Racer, Racer], limits: dict[str, int]
 ) -> None:
-    pgwf.call("limit_need", need="python", worker_id="op", **limits)
-    for job_id in "abc":
-        pgwf.submit(job_id)
+    pgwf.limit_need("python", **limits)
+    pgwf.submit_all(*"abc")
     pgwf.submit("other", "other")
     first, second = racers
     first.begin()
-    assert len(first.call("get_work", **CLAIM)) == 1
+    assert len(first.claim()) == 1
 
-    rows = second.call("get_work", worker_id="w", worker_caps=["python", "other"], limit_jobs=5)
-    assert [row[0] for row in rows] == ["other"]
+    assert second.claim("python", "other") == ["other"]
     first.commit()
 
     assert pgwf.get_work() == []
@@ -39,11 +37,10 @@ def test_of_two_claims_of_a_limited_need_the_second_leaves_it_out(
 def test_a_pause_does_not_wait_for_claims_and_claims_do_not_wait_for_it(
     pgwf: Leasing, racers: tuple[Racer, Racer]
 ) -> None:
-    for job_id in "abc":
-        pgwf.submit(job_id)
+    pgwf.submit_all(*"abc")
     first, second = racers
     first.begin()
-    assert len(first.call("get_work", **(CLAIM | {"limit_jobs": 1}))) == 1
+    assert len(first.claim(limit=1)) == 1
     second.begin()
     second.call("pause_need", need="python", worker_id="op")
 
@@ -57,8 +54,7 @@ def test_a_pause_does_not_wait_for_claims_and_claims_do_not_wait_for_it(
 def test_a_lowered_limit_waits_for_holders_calls_and_stops_later_claims(
     pgwf: Leasing, racers: tuple[Racer, Racer]
 ) -> None:
-    for job_id in "abc":
-        pgwf.submit(job_id)
+    pgwf.submit_all(*"abc")
     (lease,) = pgwf.get_work()
     first, second = racers
     first.begin()
@@ -71,21 +67,18 @@ def test_a_lowered_limit_waits_for_holders_calls_and_stops_later_claims(
     assert pgwf.get_work() == []
 
 
-@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+@both_ends
 def test_a_claim_does_not_wait_for_a_need_that_is_being_resumed_and_leaves_it_out(
     pgwf: Leasing, racers: tuple[Racer, Racer], committed: bool
 ) -> None:
-    pgwf.call("pause_need", **PYTHON)
+    pgwf.pause_need("python")
     pgwf.submit("a")
     first, second = racers
     first.begin()
     first.call("resume_need", **PYTHON)
 
-    assert second.call("get_work", **CLAIM) == []
-    if committed:
-        first.commit()
-    else:
-        first.rollback()
+    assert second.claim() == []
+    first.end(committed=committed)
 
     assert job_ids(pgwf.get_work()) == (["a"] if committed else [])
 
@@ -93,15 +86,15 @@ def test_a_claim_does_not_wait_for_a_need_that_is_being_resumed_and_leaves_it_ou
 def test_a_need_is_resumed_without_waiting_for_a_claim_that_left_it_out(
     pgwf: Leasing, racers: tuple[Racer, Racer]
 ) -> None:
-    pgwf.call("pause_need", **PYTHON)
+    pgwf.pause_need("python")
     pgwf.submit("a")
     pgwf.submit("other", "other")
     first, second = racers
     first.begin()
-    assert [row[0] for row in first.call("get_work", **(CLAIM | {"worker_caps": ["python", "other"]}))] == ["other"]
+    assert first.claim("python", "other") == ["other"]
 
     second.call("resume_need", **PYTHON)
-    assert [row[0] for row in second.call("get_work", **CLAIM)] == ["a"]
+    assert second.claim() == ["a"]
     first.commit()
 
     assert (pgwf.status("a"), pgwf.status("other")) == ("ACTIVE", "ACTIVE")
@@ -111,13 +104,12 @@ def test_a_claim_that_began_before_a_need_was_resumed_may_lease_of_it(
     pgwf: Leasing, racers: tuple[Racer, Racer]
 ) -> None:
     """The claim has read that something is paused when the resumption takes the settings row away."""
-    pgwf.call("pause_need", **PYTHON)
-    for job_id in "abc":
-        pgwf.submit(job_id)
+    pgwf.pause_need("python")
+    pgwf.submit_all(*"abc")
     operator, worker = racers
     operator.begin()
     operator.session.run("lock table pgwf.need_setting in access exclusive mode")  # the first table a claim reads
-    claiming = worker.start_blocked("get_work", **(CLAIM | {"limit_jobs": 2}))
+    claiming = worker.start_blocked("get_work", worker_id="w", worker_caps=["python"], limit_jobs=2)
 
     operator.call("resume_need", **PYTHON)
     operator.commit()
@@ -129,33 +121,31 @@ def test_a_claim_that_began_before_a_need_was_resumed_may_lease_of_it(
 def test_leases_of_a_claim_in_flight_count_against_a_limit_that_is_lowered_meanwhile(
     pgwf: Leasing, racers: tuple[Racer, Racer]
 ) -> None:
-    pgwf.call("limit_need", **PYTHON, max_active=3)
-    for job_id in "abcd":
-        pgwf.submit(job_id)
+    pgwf.limit_need("python", max_active=3)
+    pgwf.submit_all(*"abcd")
     first, second = racers
     first.begin()
-    leases = first.call("get_work", **(CLAIM | {"limit_jobs": 2}))
+    lease, _ = first.take(), first.take()
 
     second.call("limit_need", **PYTHON, max_active=2)
     first.commit()
 
     assert pgwf.get_work() == []
-    pgwf.complete({"job_id": leases[0][0], "lease_id": leases[0][1]})
+    pgwf.complete(lease)
     assert len(pgwf.get_work(limit=5)) == 1
 
 
 def test_a_claim_goes_by_the_limit_that_was_committed_last(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
-    pgwf.call("limit_need", **PYTHON, max_active=1)
-    for job_id in "abc":
-        pgwf.submit(job_id)
+    pgwf.limit_need("python", max_active=1)
+    pgwf.submit_all(*"abc")
     first, second = racers
     first.begin()
     first.call("limit_need", **PYTHON, max_active=2)
 
-    assert len(second.call("get_work", **CLAIM)) == 1
+    assert len(second.claim()) == 1
     first.commit()
 
-    assert len(second.call("get_work", **CLAIM)) == 1
+    assert len(second.claim()) == 1
 
 
 @pytest.mark.parametrize("function", ["set_trace", "set_notify"])
@@ -164,8 +154,7 @@ def test_two_sessions_may_turn_a_switch_at_once(pgwf: Leasing, racers: tuple[Rac
     first.begin()
     first.session.run(f"select pgwf.{function}(not pgwf.is_{function[4:]}_enabled())")
 
-    turning = second.session.start(f"select pgwf.{function}(not pgwf.is_{function[4:]}_enabled())")
-    second.session.wait_blocked()
+    turning = second.session.start_blocked(f"select pgwf.{function}(not pgwf.is_{function[4:]}_enabled())")
     first.commit()
 
     assert isinstance(outcome(turning), list)
@@ -250,7 +239,7 @@ def is_ready_once(pgwf: Leasing, job_id: str) -> bool:
 
 
 @pytest.mark.parametrize("thresholds", THRESHOLDS.values(), ids=THRESHOLDS)
-@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+@both_ends
 def test_clearing_a_crash_concern_waits_for_a_threshold_that_is_being_set(
     pgwf: Leasing, racers: tuple[Racer, Racer], thresholds: tuple[int, int], lapsed_twice: str, committed: bool
 ) -> None:
@@ -259,17 +248,14 @@ def test_clearing_a_crash_concern_waits_for_a_threshold_that_is_being_set(
     first.call("set_crash_concern_threshold", threshold=thresholds[1])
 
     clearing = second.start_blocked("clear_crash_concern", job_id=lapsed_twice, worker_id="op")
-    if committed:
-        first.commit()
-    else:
-        first.rollback()
+    first.end(committed=committed)
 
     assert outcome(clearing) == [(2,)]
     assert is_ready_once(pgwf, lapsed_twice)
 
 
 @pytest.mark.parametrize("thresholds", THRESHOLDS.values(), ids=THRESHOLDS)
-@pytest.mark.parametrize("committed", [True, False], ids=["committed", "rolled back"])
+@both_ends
 def test_setting_a_threshold_waits_for_a_crash_concern_that_is_being_cleared(
     pgwf: Leasing, racers: tuple[Racer, Racer], thresholds: tuple[int, int], lapsed_twice: str, committed: bool
 ) -> None:
@@ -278,10 +264,7 @@ def test_setting_a_threshold_waits_for_a_crash_concern_that_is_being_cleared(
     first.call("clear_crash_concern", job_id=lapsed_twice, worker_id="op")
 
     setting = second.start_blocked("set_crash_concern_threshold", threshold=thresholds[1])
-    if committed:
-        first.commit()
-    else:
-        first.rollback()
+    first.end(committed=committed)
 
     assert outcome(setting) == [(thresholds[1],)]
     if committed:
@@ -296,16 +279,16 @@ def test_a_threshold_that_is_lowered_waits_for_a_claim_in_flight_and_spares_its_
 ) -> None:
     first, second = racers
     first.begin()
-    ((job_id, lease_id, *_),) = first.call("get_work", **CLAIM)
+    lease = first.take()
 
     lowering = second.start_blocked("set_crash_concern_threshold", threshold=thresholds[1])
     first.commit()
 
     assert outcome(lowering) == [(thresholds[1],)]
-    assert (job_id, pgwf.status(lapsed_twice)) == (lapsed_twice, "ACTIVE")
-    pgwf.call("clear_crash_concern", job_id=job_id, worker_id="op")
+    assert (lease["job_id"], pgwf.status(lapsed_twice)) == (lapsed_twice, "ACTIVE")
+    pgwf.call("clear_crash_concern", job_id=lapsed_twice, worker_id="op")
     assert pgwf.get_work() == []
-    pgwf.reschedule({"job_id": job_id, "lease_id": lease_id})
+    pgwf.reschedule(lease)
     assert job_ids(pgwf.get_work()) == [lapsed_twice]
 
 
@@ -317,7 +300,7 @@ def test_a_claim_passes_over_a_job_that_a_lowered_threshold_is_shelving(
     first.begin()
     first.call("set_crash_concern_threshold", threshold=thresholds[1])
 
-    assert second.call("get_work", **CLAIM) == []
+    assert second.claim() == []
     first.commit()
 
     assert (pgwf.status(lapsed_twice), pgwf.get_work()) == ("CRASH_CONCERN", [])

@@ -11,7 +11,8 @@ import psycopg
 import pytest
 
 from tests.pgwf.leasing import Leasing, held, job_ids
-from tests.pgwf.racing import Racer, outcome
+from tests.pgwf.racing import Racer
+from tests.support import outcome
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -65,7 +66,7 @@ def test_nobody_takes_a_job_over_while_its_holder_is_stopped_before_its_commit(
         committing = holder.session.start("commit")
 
         assert other.sweep() == 0
-        assert other.call("get_work", worker_id="w", worker_caps=["python", "gpu"], limit_jobs=5) == []
+        assert other.claim("python", "gpu") == []
         assert not committing.done()
 
     committing.result()
@@ -84,7 +85,7 @@ def test_a_holder_that_was_stopped_before_its_call_finds_its_lease_lost(
         calling = holder.start(function, **held(lease), **arguments)
         clock.advance(seconds=61)
         assert other.sweep() == 1
-        assert len(other.call("get_work", worker_id="w", worker_caps=["python"])) == 1
+        assert other.claim() == ["a"]
 
     assert outcome(calling) == "WF002"
     assert pgwf.status("a") == "ACTIVE"
@@ -104,7 +105,7 @@ def test_a_prepared_completion_keeps_its_lease_and_its_waiter_until_it_is_decide
     clock.advance(seconds=61)
 
     assert other.sweep() == 0
-    assert other.call("get_work", worker_id="w", worker_caps=["python", "gpu"], limit_jobs=5) == []
+    assert other.claim("python", "gpu") == []
     cancelling = other.start_blocked("cancel_job", job_id="a", worker_id="operator")
     holder.session.run(end)
 
@@ -123,15 +124,15 @@ def test_a_prepared_claim_keeps_its_job_and_its_key_until_it_is_decided(
     pgwf.submit("c")
     claimer, other = racers
     begin_quietly(claimer)
-    ((job_id, lease_id, *_),) = claimer.call("get_work", worker_id="worker", worker_caps=["python"])
+    lease = claimer.take()
     prepare(claimer)
 
-    assert [row[0] for row in other.call("get_work", worker_id="w", worker_caps=["python"], limit_jobs=5)] == ["c"]
+    assert other.claim() == ["c"]
     claimer.session.run(end)
 
     if takes_effect:
         assert pgwf.get_work(limit=5) == []
-        pgwf.complete({"job_id": job_id, "lease_id": lease_id})
+        pgwf.complete(lease)
         assert job_ids(pgwf.get_work(limit=5)) == ["b"]
     else:
         assert job_ids(pgwf.get_work(limit=5)) == ["a"]

@@ -125,8 +125,7 @@ def test_reschedule_job_refuses_a_job_that_waits_for_itself(pgwf: Leasing) -> No
 @pytest.mark.parametrize("length", [2, 3, 5])
 def test_reschedule_job_refuses_a_cycle_of_any_length(pgwf: Leasing, length: int) -> None:
     names = [f"j{i}" for i in range(length)]
-    for name in names:
-        pgwf.submit(name)
+    pgwf.submit_all(*names)
     leases = pgwf.get_work(limit=length)
     for lease, name in zip(leases[:-1], names[1:], strict=True):
         pgwf.reschedule(lease, wait_for=[name])
@@ -153,8 +152,7 @@ def test_a_cancelled_waiter_closes_no_cycle(pgwf: Leasing) -> None:
 
 
 def test_a_diamond_is_no_cycle(pgwf: Leasing) -> None:
-    for name in ("top", "left", "right", "bottom"):
-        pgwf.submit(name)
+    pgwf.submit_all("top", "left", "right", "bottom")
     top, left, right, bottom = pgwf.get_work(limit=4)
 
     pgwf.reschedule(left, wait_for=["bottom"])

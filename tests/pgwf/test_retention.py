@@ -138,8 +138,7 @@ def test_a_row_on_its_way_while_its_partition_is_made_goes_there(
     with Session(own_database) as maker, Session(own_database) as writer:
         maker.run("begin")
         maker.run("select pgwf.add_partitions()")
-        submitted = writer.start("select pgwf.submit_job('a', 'client', 'python')")
-        writer.wait_blocked()
+        submitted = writer.start_blocked("select pgwf.submit_job('a', 'client', 'python')")
         maker.run("commit")
 
         submitted.result()
@@ -236,8 +235,7 @@ def test_of_two_that_make_a_partition_at_once_the_second_makes_none(clock: Clock
     with Session(own_database) as first, Session(own_database) as second:
         first.run("begin")
         first.run("lock table pgwf.archive in share row exclusive mode")
-        making = second.start(make)
-        second.wait_blocked()
+        making = second.start_blocked(make)
 
         assert first.run(make) == [(1,)]
         first.run("commit")

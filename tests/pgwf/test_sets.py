@@ -34,8 +34,7 @@ def submit_jobs(pgwf: Leasing, ids: list[str] | list[str | None], **arguments: A
 
 
 def leased(pgwf: Leasing, *ids: str, seconds: int = 60) -> dict[str, dict[str, Any]]:
-    for job_id in ids:
-        pgwf.submit(job_id)
+    pgwf.submit_all(*ids)
     return {lease["job_id"]: lease for lease in pgwf.get_work(limit=len(ids), seconds=seconds)}
 
 
@@ -188,8 +187,7 @@ def test_the_statement_of_the_reference_completes_a_batch_and_takes_the_next(pgw
     (statement,) = re.findall(r"```sql complete and claim\n(.*?)```", REFERENCE.read_text(encoding="utf-8"), re.DOTALL)
     held = leased(pgwf, "a", "b")
     lost = {**held["b"], "lease_id": LOST}
-    for job_id in ("c", "d"):
-        pgwf.submit(job_id)
+    pgwf.submit_all("c", "d")
     given = pairs(held["a"], lost)
 
     with psycopg.RawCursor(pgwf.conn) as cursor:

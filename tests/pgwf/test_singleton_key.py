@@ -11,13 +11,8 @@ if TYPE_CHECKING:
     from tests.support import Clock
 
 
-def submit_keyed(pgwf: Leasing, *job_ids: str, need: str = "python") -> None:
-    for job_id in job_ids:
-        pgwf.submit(job_id, need, singleton_key="K")
-
-
 def test_a_second_job_of_a_key_is_leased_only_after_the_first_is_completed(pgwf: Leasing) -> None:
-    submit_keyed(pgwf, "a", "b")
+    pgwf.submit_keyed("a", "b")
     lease = pgwf.take()
 
     assert pgwf.get_work(limit=5) == []
@@ -28,15 +23,15 @@ def test_a_second_job_of_a_key_is_leased_only_after_the_first_is_completed(pgwf:
 
 
 def test_one_call_leases_at_most_one_job_of_a_key(pgwf: Leasing) -> None:
-    submit_keyed(pgwf, "a", "b", "c")
+    pgwf.submit_keyed("a", "b", "c")
     pgwf.submit("free")
 
     assert job_ids(pgwf.get_work(limit=10)) == ["a", "free"]
 
 
 def test_a_key_excludes_across_needs(pgwf: Leasing) -> None:
-    submit_keyed(pgwf, "a")
-    submit_keyed(pgwf, "b", need="gpu")
+    pgwf.submit_keyed("a")
+    pgwf.submit_keyed("b", need="gpu")
     lease = pgwf.take("python")
 
     assert pgwf.get_work("gpu") == []
@@ -46,16 +41,16 @@ def test_a_key_excludes_across_needs(pgwf: Leasing) -> None:
 
 
 def test_jobs_of_a_busy_key_do_not_keep_free_jobs_waiting(pgwf: Leasing) -> None:
-    submit_keyed(pgwf, "holder")
+    pgwf.submit_keyed("holder")
     pgwf.take()
-    submit_keyed(pgwf, *(f"parked-{i}" for i in range(12)))
+    pgwf.submit_keyed(*(f"parked-{i}" for i in range(12)))
     pgwf.submit("free")
 
     assert job_ids(pgwf.get_work(limit=5)) == ["free"]
 
 
 def test_a_key_is_free_again_when_its_lease_lapses(pgwf: Leasing, clock: Clock) -> None:
-    submit_keyed(pgwf, "a", "b")
+    pgwf.submit_keyed("a", "b")
     pgwf.take(seconds=60)
     assert pgwf.get_work() == []
 
@@ -65,7 +60,7 @@ def test_a_key_is_free_again_when_its_lease_lapses(pgwf: Leasing, clock: Clock) 
 
 
 def test_a_holder_that_sleeps_gives_its_key_up(pgwf: Leasing, clock: Clock) -> None:
-    submit_keyed(pgwf, "a", "b")
+    pgwf.submit_keyed("a", "b")
     lease = pgwf.take()
     assert pgwf.get_work() == []
 
@@ -77,7 +72,7 @@ def test_a_holder_that_sleeps_gives_its_key_up(pgwf: Leasing, clock: Clock) -> N
 
 
 def test_a_holder_that_changes_its_key_frees_the_old_one(pgwf: Leasing) -> None:
-    submit_keyed(pgwf, "a", "b")
+    pgwf.submit_keyed("a", "b")
     lease = pgwf.take()
     assert pgwf.get_work() == []
 
@@ -87,7 +82,7 @@ def test_a_holder_that_changes_its_key_frees_the_old_one(pgwf: Leasing) -> None:
 
 
 def test_a_released_key_goes_to_the_most_urgent_parked_job(pgwf: Leasing) -> None:
-    submit_keyed(pgwf, "holder")
+    pgwf.submit_keyed("holder")
     lease = pgwf.take()
     pgwf.submit("p4", singleton_key="K", priority=4)
     pgwf.submit("p1", singleton_key="K", priority=1)
@@ -100,7 +95,7 @@ def test_a_released_key_goes_to_the_most_urgent_parked_job(pgwf: Leasing) -> Non
 
 
 def test_cancelling_the_candidate_of_a_key_brings_up_the_next(pgwf: Leasing) -> None:
-    submit_keyed(pgwf, "a", "b", "c")
+    pgwf.submit_keyed("a", "b", "c")
     lease = pgwf.take()
     assert pgwf.get_work(limit=10) == []
     pgwf.complete(lease)
@@ -111,7 +106,7 @@ def test_cancelling_the_candidate_of_a_key_brings_up_the_next(pgwf: Leasing) -> 
 
 
 def test_cancelling_a_parked_job_leaves_the_others_in_line(pgwf: Leasing) -> None:
-    submit_keyed(pgwf, "a", "b", "c")
+    pgwf.submit_keyed("a", "b", "c")
     lease = pgwf.take()
     assert pgwf.get_work(limit=10) == []
 
@@ -122,7 +117,7 @@ def test_cancelling_a_parked_job_leaves_the_others_in_line(pgwf: Leasing) -> Non
 
 
 def test_completing_or_moving_the_candidate_unheld_brings_up_the_next(pgwf: Leasing, clock: Clock) -> None:
-    submit_keyed(pgwf, "a", "b", "c", "d")
+    pgwf.submit_keyed("a", "b", "c", "d")
     lease = pgwf.take()
     assert pgwf.get_work(limit=10) == []
     pgwf.complete(lease)
@@ -140,10 +135,10 @@ def test_completing_or_moving_the_candidate_unheld_brings_up_the_next(pgwf: Leas
 
 
 def test_an_expired_candidate_brings_up_the_next(pgwf: Leasing, clock: Clock) -> None:
-    submit_keyed(pgwf, "holder")
+    pgwf.submit_keyed("holder")
     lease = pgwf.take(seconds=600)
     pgwf.submit("short", singleton_key="K", expires_at=clock.now() + timedelta(seconds=10), priority=1)
-    submit_keyed(pgwf, "long")
+    pgwf.submit_keyed("long")
     assert pgwf.get_work(limit=10) == []
     clock.advance(seconds=10)
 
@@ -153,7 +148,7 @@ def test_an_expired_candidate_brings_up_the_next(pgwf: Leasing, clock: Clock) ->
 
 
 def test_an_expired_job_leaves_the_line(pgwf: Leasing, clock: Clock) -> None:
-    submit_keyed(pgwf, "holder")
+    pgwf.submit_keyed("holder")
     lease = pgwf.take(seconds=600)
     pgwf.submit("short", singleton_key="K", expires_at=clock.now() + timedelta(seconds=10))
     pgwf.submit("waiter", "other", wait_for=["short"])
@@ -167,7 +162,7 @@ def test_an_expired_job_leaves_the_line(pgwf: Leasing, clock: Clock) -> None:
 
 
 def test_set_priority_moves_a_job_to_the_front_of_the_line(pgwf: Leasing) -> None:
-    submit_keyed(pgwf, "holder", "b", "c", "d")
+    pgwf.submit_keyed("holder", "b", "c", "d")
     lease = pgwf.take()
     assert pgwf.get_work(limit=10) == []
 
@@ -180,7 +175,7 @@ def test_set_priority_moves_a_job_to_the_front_of_the_line(pgwf: Leasing) -> Non
 
 
 def test_lease_job_takes_and_gives_back_the_key(pgwf: Leasing) -> None:
-    submit_keyed(pgwf, "a", "b")
+    pgwf.submit_keyed("a", "b")
 
     (lease,) = pgwf.call("lease_job", job_id="b", worker_id="jim")
     assert pgwf.get_work(limit=5) == []
@@ -190,7 +185,7 @@ def test_lease_job_takes_and_gives_back_the_key(pgwf: Leasing) -> None:
 
 
 def test_lease_job_takes_a_parked_job_once_its_key_is_free(pgwf: Leasing) -> None:
-    submit_keyed(pgwf, "a", "b", "c")
+    pgwf.submit_keyed("a", "b", "c")
     lease = pgwf.take()
     assert pgwf.get_work(limit=5) == []
     pgwf.complete(lease)
@@ -210,7 +205,7 @@ def test_an_empty_key_is_no_key(pgwf: Leasing) -> None:
 
 
 def test_a_long_line_on_one_key_is_worked_off_one_by_one(pgwf: Leasing) -> None:
-    submit_keyed(pgwf, *(f"j{i:02}" for i in range(30)))
+    pgwf.submit_keyed(*(f"j{i:02}" for i in range(30)))
     done = []
     while rows := pgwf.get_work(limit=10):
         (lease,) = rows

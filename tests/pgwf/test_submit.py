@@ -132,8 +132,7 @@ def test_submit_job_does_not_wait_for_a_cancelled_job_that_nobody_holds(pgwf: Le
 
 
 def test_submit_job_keeps_the_order_of_dependencies_without_nulls_and_duplicates(pgwf: Leasing) -> None:
-    for child in "abc":
-        pgwf.submit(child)
+    pgwf.submit_all(*"abc")
 
     row = pgwf.submit("z", wait_for=["c", None, "a", "c", "b", None])
 

@@ -96,10 +96,10 @@ def test_a_turn_is_handed_on_while_there_is_work(pgwf: Leasing, clock: Clock, co
 
     pgwf.call("wake_next", needs=["gpu", "python", None])
     assert ear.heard() == ["turn.w1"]
-    pgwf.call("pause_need", need="python", worker_id="operator")
+    pgwf.pause_need("python")
     pgwf.call("wake_next", needs=["python"])
     assert ear.heard() == []
-    pgwf.call("resume_need", need="python", worker_id="operator")
+    pgwf.resume_need("python")
     assert ear.heard() == ["turn.w1"]
     pgwf.take()
     pgwf.call("wake_next", needs=["python"])

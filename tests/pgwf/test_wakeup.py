@@ -133,7 +133,7 @@ def test_whatever_becomes_runnable_is_announced(pgwf: Leasing, clock: Clock, ear
 )
 def test_room_for_work_that_claims_had_to_leave_is_announced(pgwf: Leasing, clock: Clock, ear: Ear, way: str) -> None:
     """Nothing of that need becomes ready: what gave the room up is over, elsewhere or asleep."""
-    pgwf.call("limit_need", need="python", worker_id="operator", max_active=1)
+    pgwf.limit_need("python", max_active=1)
     pgwf.submit("a")
     lease = pgwf.take(seconds=60)
     pgwf.submit("b")
@@ -142,7 +142,7 @@ def test_room_for_work_that_claims_had_to_leave_is_announced(pgwf: Leasing, cloc
         pgwf.cancel("a")
     elif way == "resume_need":
         pgwf.complete(lease)
-        pgwf.call("pause_need", need="python", worker_id="operator")
+        pgwf.pause_need("python")
     pgwf.conn.execute("select pgwf.set_notify(true)")
 
     match way:
@@ -156,9 +156,9 @@ def test_room_for_work_that_claims_had_to_leave_is_announced(pgwf: Leasing, cloc
             clock.advance(seconds=60)
             pgwf.sweep()
         case "resume_need":
-            pgwf.call("resume_need", need="python", worker_id="operator")
+            pgwf.resume_need("python")
         case _:
-            pgwf.call("limit_need", need="python", worker_id="operator", max_active=2 if "higher" in way else None)
+            pgwf.limit_need("python", max_active=2 if "higher" in way else None)
 
     assert ear.heard() == ["pgwf.need.python"]
     assert job_ids(pgwf.get_work()) == ["b"]
@@ -211,11 +211,11 @@ def test_a_sleeper_is_woken_although_notify_is_off(pgwf: Leasing, connect: Conne
 
 def test_work_of_a_paused_need_wakes_nobody_until_it_is_resumed(pgwf: Leasing, ear: Ear) -> None:
     pgwf.value("sleep_on", listener="w1", channels=["need.python"])
-    pgwf.call("pause_need", need="python", worker_id="operator")
+    pgwf.pause_need("python")
 
     pgwf.submit("a")
     assert ear.heard() == []
-    pgwf.call("resume_need", need="python", worker_id="operator")
+    pgwf.resume_need("python")
     assert ear.heard() == ["pgwf.need.python"]
 
 
@@ -276,7 +276,7 @@ def test_next_wakeup_is_the_first_instant_at_which_the_clock_makes_work(pgwf: Le
 
 
 def test_next_wakeup_is_the_next_token_of_a_limited_need(pgwf: Leasing, clock: Clock) -> None:
-    pgwf.call("limit_need", need="python", worker_id="operator", rate=0.5, burst=1)
+    pgwf.limit_need("python", rate=0.5, burst=1)
     pgwf.submit("a")
     pgwf.submit("b")
     pgwf.value("release_job", **held(pgwf.take()), delay_seconds=7200)
@@ -295,13 +295,13 @@ def test_a_limited_need_is_looked_at_again_only_while_it_has_work_and_room(
         at: datetime | None = pgwf.value("next_wakeup", worker_caps=["gpu"])
         return None if at is None else at - clock.now()
 
-    pgwf.call("limit_need", need="gpu", worker_id="operator", **limits)
+    pgwf.limit_need("gpu", **limits)
     assert next_wakeup() is None, "there is no work"
     pgwf.submit("a", "gpu")
     assert next_wakeup() == timedelta(0), "somebody else counted, and left it out"
-    pgwf.call("pause_need", need="gpu", worker_id="operator")
+    pgwf.pause_need("gpu")
     assert next_wakeup() is None, "it is paused"
-    pgwf.call("resume_need", need="gpu", worker_id="operator")
+    pgwf.resume_need("gpu")
 
     pgwf.take("gpu", seconds=60)
     pgwf.submit("b", "gpu")

@@ -72,11 +72,11 @@ def test_workers_that_offer_a_need_hear_at_once_that_its_settings_have_changed(p
     pgwf.value("worker_heartbeat", worker_id="w1", capabilities=["python", "gpu"])
     pgwf.value("worker_heartbeat", worker_id="w2", capabilities=["python"])
 
-    pgwf.call("pause_need", need="gpu", worker_id="operator")
+    pgwf.pause_need("gpu")
     assert ear.heard() == ["worker.w1"]
-    pgwf.call("limit_need", need="gpu", worker_id="operator", max_active=1)
+    pgwf.limit_need("gpu", max_active=1)
     assert ear.heard() == ["worker.w1"]
-    pgwf.call("resume_need", need="gpu", worker_id="operator")
+    pgwf.resume_need("gpu")
     assert ear.heard() == ["worker.w1"]
 
 

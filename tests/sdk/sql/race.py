@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, LiteralString
 
-import psycopg
-
 from tests.sdk.sql.hand import ADVANCE, STATUS_COLUMN
+from tests.support import outcome
 
 if TYPE_CHECKING:
     from tests.sdk.sql.hand import Hand, Item
@@ -44,11 +43,7 @@ def race(
     one, two = sessions
     one.run("begin")
     answer = first.answer(one.run(first.statement, first.parameters))
-    waiting = two.start(second.statement, second.parameters)
-    two.wait_blocked()
+    waiting = two.start_blocked(second.statement, second.parameters)
     one.run(end)
-    try:
-        other = second.answer(waiting.result())
-    except psycopg.Error as error:
-        return answer, error.sqlstate
-    return answer, other
+    other = outcome(waiting)
+    return answer, other if isinstance(other, str) else second.answer(other)

@@ -244,8 +244,7 @@ def test_a_source_cannot_be_removed_while_it_is_forked(db: Conn, hand: Hand, two
     one.run("begin")
     one.run("select run_id from pgwf_sdk.fork_run('order-1', '7', 'copy', 'ann')")
 
-    removing = two.start("delete from pgwf_sdk.run where run_id = 'order-1'")
-    two.wait_blocked()
+    removing = two.start_blocked("delete from pgwf_sdk.run where run_id = 'order-1'")
     one.run("commit")
     removing.result()
 

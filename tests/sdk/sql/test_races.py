@@ -178,8 +178,7 @@ def test_what_a_holder_says_while_a_sweep_ends_its_lease_depends_on_the_sweep(
     assert sweeping.run("select pgwf.sweep('sweeper')") == [(1,)]
     call = advance(hand, held.item("keep", entry()))
 
-    waiting = speaking.start(call.statement, call.parameters)
-    speaking.wait_blocked()
+    waiting = speaking.start_blocked(call.statement, call.parameters)
     sweeping.run(end)
 
     assert call.answer(waiting.result()) == [answer]
@@ -433,8 +432,7 @@ def test_what_is_committed_while_a_claim_is_under_way_is_in_its_answer(
     holder, worker = two_sessions
     holder.run("begin")
     holder.run("lock table pgwf.need_setting in access exclusive mode")  # the first table a claim reads
-    claiming = worker.start(ADVANCE, hand.parameters(slots=1))
-    worker.wait_blocked()
+    claiming = worker.start_blocked(ADVANCE, hand.parameters(slots=1))
 
     holder.run(release.statement, release.parameters)
     holder.run(SIGNAL.statement, SIGNAL.parameters)

@@ -45,8 +45,7 @@ def queue(session: Callable[[], Session], hold: Any, calls: list[Call]) -> list[
     started = []
     for call in calls:
         one = session()
-        started.append(one.start(call.statement, call.parameters))
-        one.wait_blocked()
+        started.append(one.start_blocked(call.statement, call.parameters))
     holder.run("commit")
     return [call.answer(future.result(timeout=20)) for call, future in zip(calls, started, strict=True)]
 

@@ -120,8 +120,7 @@ def test_an_entry_on_its_way_while_its_partition_is_made_goes_there(
     go_to(db, 12_000_000)
     maker.run("begin")
     maker.run("select pgwf_journal._make_partition('entry_10000000', '10000000', '15000000')")
-    started = writer.start("select pgwf_sdk.start('checkout', p_run_id => 'order-1')")
-    writer.wait_blocked()
+    started = writer.start_blocked("select pgwf_sdk.start('checkout', p_run_id => 'order-1')")
     maker.run("commit")
 
     started.result()

@@ -149,8 +149,7 @@ def test_a_change_of_the_limit_waits_for_a_call_that_gives_the_key_up(
     ending.run("begin")
     ending.run(ADVANCE, hand.parameters(held.end()))
 
-    changed = limiting.start("select pgwf.limit_key('K', 'op', 2)")
-    limiting.wait_blocked()
+    changed = limiting.start_blocked("select pgwf.limit_key('K', 'op', 2)")
     ending.run("commit")
     changed.result(timeout=20)
 

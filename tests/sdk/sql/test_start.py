@@ -135,8 +135,7 @@ def test_start_run_twice_at_once_makes_one_run(db: Conn, connect: Connect, sessi
     first.run("begin")
     assert first.run(statement) == [(True,)]
 
-    waiting = second.start(statement)
-    second.wait_blocked()
+    waiting = second.start_blocked(statement)
     first.run("commit")
 
     assert waiting.result() == [(False,)]
