@@ -25,7 +25,7 @@ _INSERT = "insert into event (payload) values (%s::jsonb)"
 
 
 def step_latency(server: Server, systems: Sequence[EngineSystem], *, runs: int, commits: int) -> Iterator[Cell]:
-    """Steps of a lone run, and single-row inserts through psycopg's asynchronous connection, unprepared like pgwf's."""
+    """Steps of a lone run, and single-row inserts through psycopg's asynchronous connection, prepared like pgwf's."""
     dsn = server.fresh("single_rows")
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("create table event (id bigint generated always as identity primary key, payload jsonb)")
@@ -49,7 +49,7 @@ async def _inserts(dsn: str, count: int, *, hand_overs: int = 0) -> Sample:
     loop = asyncio.get_running_loop()
     times: list[float] = []
     connection: psycopg.AsyncConnection[Any]
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True, prepare_threshold=None) as connection:
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True, prepare_threshold=0) as connection:
         for _ in range(count):
             started = time.monotonic()
             for _ in range(hand_overs):

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from pgwf_sdk.worker._advance import entry_parameters
+from pgwf_sql import query
 from tests.pgwf.leasing import Leasing
 from tests.sdk.sql.hand import Hand, Held, entry, start, value
 
@@ -24,6 +26,7 @@ Conn = psycopg.Connection[Any]
 
 pytestmark = pytest.mark.own_session  # Counters are a session's.
 
+APPEND = query("sdk_append_entry")
 PAGE = Path(__file__).parents[3] / "docs" / "performance.md"
 BATCH = 100
 TURNS = 20
@@ -102,7 +105,9 @@ class Units:
     def lone_steps(self) -> int:
         (held,) = self.held = self.held or self.hand.claim(1)
         for call in range(1, TURNS + 1):
-            self.hand.say(held.item("keep", entry("charge", call)))
+            said = self.conn.execute(APPEND, entry_parameters(held.item("keep", entry("charge", call))))
+            assert (said.fetchone() or ("",))[0] == "ok"
+            held.head += 1
         return TURNS
 
     def many_steps(self) -> int:
