@@ -277,7 +277,7 @@ CALLS: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
         r"\(attributes=…\): found \['a'\], a list; .* by their",
     ),
     (lambda c: c.start(checkout("1"), attributes={3: 4}), DefinitionError, r"\(attributes=…\): name: found 3, an int"),
-    (lambda c: c.signal_with_start(checkout("1"), 3, "a"), TypeError, r"client.signal_with_start\(run_id=…\): found 3"),
+    (lambda c: c.signal_with_start(checkout("1"), 3, "a"), TypeError, r"client.signal_with_start\(run_id\): found 3"),
     (lambda c: c.signal_with_start(checkout("1"), "a", 3), TypeError, r"client.signal_with_start\(…, name\): found 3"),
     (
         lambda c: c.signal_with_start(checkout("1"), "a", "b", priority="c"),

@@ -93,22 +93,8 @@ class AsyncClient:
         back.
         """
         check_call(call, excess, used="client.start")
-        run_id = new_run_id() if run_id is None else run_id
-        with self.telemetry.starting(call.workflow.name, run_id) as starting:
-            statement = _calls.start(
-                call,
-                run_id=run_id,
-                start_at=start_at,
-                deadline=deadline,
-                priority=priority,
-                attributes=attributes,
-                singleton_key=singleton_key,
-                trace=starting.trace,
-                by=self.name,
-            )
-            started = await self._started(statement, connection)
-            starting.created = started.created
-        return self._handle(started, call.workflow)
+        options = _calls.StartOptions(start_at, deadline, priority, attributes, singleton_key)
+        return await self._start(call, new_run_id() if run_id is None else run_id, options, connection)
 
     async def get(self, run_id: str, workflow: Workflow[..., R] | None = None) -> "AsyncRun[R]":
         """The handle of an existing run; `workflow` says how to read its result. RunNotFoundError if there is none.
@@ -183,25 +169,10 @@ class AsyncClient:
         `created` of the handle tells which it was. RunConflictError as in `start`; RunFinishedError, and nothing is
         sent, when the run of that id is over. The other options are those of `start` and `signal`.
         """
-        check_call(call, (), used="client.signal_with_start")
-        with self.telemetry.starting(call.workflow.name, run_id) as starting:
-            statement = _calls.start(
-                call,
-                run_id=run_id,
-                start_at=start_at,
-                deadline=deadline,
-                priority=priority,
-                attributes=attributes,
-                singleton_key=singleton_key,
-                trace=starting.trace,
-                by=self.name,
-                used="client.signal_with_start",
-            )
-            both = _calls.signal_with_start(statement, name, value, dedup_id=dedup_id)
-            alone = _calls.signal(run_id, name, value, dedup_id=dedup_id)
-            started = await self._started(both, connection, if_known=alone)
-            starting.created = started.created
-        return self._handle(started, call.workflow)
+        check_call(call, (), used=_calls.WITH_START)
+        options = _calls.StartOptions(start_at, deadline, priority, attributes, singleton_key)
+        sending = _calls.signal(run_id, name, value, dedup_id=dedup_id, used=_calls.WITH_START)
+        return await self._start(call, run_id, options, connection, sending)
 
     async def complete_awakeable(
         self, token: str, value: object = None, /, *, connection: AsyncConnection[Any] | None = None
@@ -315,12 +286,25 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
+    async def _start(
+        self,
+        call: Call[R],
+        run_id: str,
+        options: _calls.StartOptions,
+        connection: AsyncConnection[Any] | None,
+        sending: Statement[bool] | None = None,
+    ) -> "AsyncRun[R]":
+        with self.telemetry.starting(call.workflow.name, run_id) as starting:
+            statement = _calls.start(call, run_id, options, trace=starting.trace, by=self.name, sending=sending)
+            started = await self._started(statement, connection, sending)
+            starting.created = started.created
+        return self._handle(started, call.workflow)
+
     async def _started(
         self,
         statement: Statement[_calls.Started],
         connection: AsyncConnection[Any] | None,
-        *,
-        if_known: Statement[bool] | None = None,
+        sending: Statement[bool] | None,
     ) -> _calls.Started:
         if self.sealing is None:
             return await self._database.run(statement, connection)
@@ -332,8 +316,8 @@ class AsyncClient:
             known = await self._database.run(_calls.known_start(statement, self.sealing), connection)
             if known is None:
                 raise
-            if if_known is not None:
-                await self._database.run(if_known, connection)
+            if sending is not None:
+                await self._database.run(sending, connection)
             return known
 
     def _handle(self, started: _calls.Started, workflow: Workflow[..., R] | None) -> "AsyncRun[R]":

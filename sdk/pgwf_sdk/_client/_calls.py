@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import msgspec
 import psycopg
-from msgspec import Struct
 
 from pgwf_journal import ENCODING_JSON
 from pgwf_sdk import _failure, _serial
@@ -37,12 +36,12 @@ from pgwf_sdk.ops._statements import run_statement, runs_statement, tasks_statem
 from pgwf_sql.database import Row, Statement, message_of, read_nothing, read_value
 
 R = TypeVar("R")
-S = TypeVar("S", bound=Struct)
 
 TASK_STATES = ("open", "claimed", "decided", "expired", "cancelled")
 """Every state a human task can have."""
 PAGE_RUNS = 100
 """Runs that one transaction of `resume_all` or `retry_all` is about."""
+WITH_START = "client.signal_with_start"
 _JSON_NULL = b"null"
 _LIST_RUNS = "`client.list()` shows which there are"
 
@@ -83,45 +82,57 @@ def translate(error: psycopg.Error) -> Exception:
     return error if kind is None else kind(message_of(error))
 
 
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """What a start says beside the call and its id; as in `Client.start`."""
+
+    start_at: datetime | None
+    deadline: datetime | None
+    priority: int
+    attributes: Mapping[str, AttributeValue] | None
+    singleton_key: str | None
+
+
 def start(
     call: Call[Any],
-    *,
     run_id: str,
-    start_at: datetime | None,
-    deadline: datetime | None,
-    priority: int,
-    attributes: Mapping[str, AttributeValue] | None,
-    singleton_key: str | None,
+    options: StartOptions,
+    *,
     trace: str | None,
     by: str,
-    used: str = "client.start",
+    sending: Statement[bool] | None = None,
 ) -> Statement[Started]:
-    """Start `call` as `run_id`; repeatable, because the same id with the same input leads to the same run."""
-    check_texts(used, run_id=run_id, singleton_key=singleton_key)
-    check_instants(used, start_at=start_at, deadline=deadline)
-    check_counts(used, priority=priority)
-    if not 1 <= priority <= 4:  # Larger numbers are of types that the SQL function does not take.
-        raise InvalidArgumentError(f"{used}(priority=…): found {priority}; expected 1 (most urgent) to 4")
-    return Statement(
-        "sdk_start_run",
-        {
-            "run_id": run_id,
-            "workflow": call.workflow.name,
-            "need": call.workflow.home,
-            "input": call.encode(),
-            "encoding": ENCODING_JSON,
-            "priority": priority,
-            "start_at": start_at,
-            "deadline": deadline,
-            "build": call.workflow.build,
-            "trace": trace,
-            "started_by": by,
-            "attributes": attributes_json(attributes, used=f"{used}(attributes=…)"),
-            "singleton_key": _checked_key(singleton_key),
-        },
-        _read_started,
-        is_repeatable=True,
-    )
+    """Start `call` as `run_id` and, if there is something to send, do both or neither.
+
+    Repeatable, because the same id with the same input leads to the same run, unless the sending is not.
+    """
+    used = "client.start" if sending is None else WITH_START
+    check_texts(used, run_id=run_id, singleton_key=options.singleton_key)
+    check_instants(used, start_at=options.start_at, deadline=options.deadline)
+    check_counts(used, priority=options.priority)
+    if not 1 <= options.priority <= 4:  # Larger numbers are of types that the SQL function does not take.
+        raise InvalidArgumentError(f"{used}(priority=…): found {options.priority}; expected 1 (most urgent) to 4")
+    parameters = {
+        "run_id": run_id,
+        "workflow": call.workflow.name,
+        "need": call.workflow.home,
+        "input": call.encode(),
+        "encoding": ENCODING_JSON,
+        "priority": options.priority,
+        "start_at": options.start_at,
+        "deadline": options.deadline,
+        "build": call.workflow.build,
+        "trace": trace,
+        "started_by": by,
+        "attributes": attributes_json(options.attributes, used=f"{used}(attributes=…)"),
+        "singleton_key": _checked_key(options.singleton_key),
+    }
+    if sending is None:
+        return Statement("sdk_start_run", parameters, _read_started, is_repeatable=True)
+    sent = sending.parameters
+    parameters |= {"signal": sent["name"], "payload": sent["payload"], "payload_encoding": sent["encoding"]}
+    parameters |= {"dedup_id": sent["dedup_id"]}
+    return Statement("sdk_signal_with_start_run", parameters, _read_started, is_repeatable=sending.is_repeatable)
 
 
 def _checked_key(singleton_key: str | None) -> str | None:
@@ -142,27 +153,6 @@ def known_start(start: Statement[Started], sealing: Sealing) -> Statement[Starte
         return Started(rows[0]["n"], rows[0]["run_id"], created=False) if payload == wanted["input"] else None
 
     return Statement("sdk_known_start", {"run_id": wanted["run_id"]}, read, is_repeatable=True)
-
-
-def signal_with_start(
-    starting: Statement[Started], name: str, value: object, *, dedup_id: str | None
-) -> Statement[Started]:
-    """Do what `starting` does and send the run a signal, both or neither."""
-    _check_signal(name, dedup_id, used="client.signal_with_start")
-    payload, encoding = _stored(value, of=f"signal {name!r} to run {starting.parameters['run_id']}")
-    parameters = {
-        **starting.parameters,
-        "signal": name,
-        "payload": payload,
-        "payload_encoding": encoding,
-        "dedup_id": dedup_id,
-    }
-
-    def read(rows: Sequence[Row]) -> Started:
-        row = rows[0]
-        return Started(row["n"], row["run_id"], row["created"])
-
-    return Statement("sdk_signal_with_start_run", parameters, read, is_repeatable=dedup_id is not None)
 
 
 def run_summary(run_id: str, workflow: Workflow[..., Any] | None = None) -> Statement[RunSummary]:
@@ -225,10 +215,13 @@ def expired(run_id: str) -> RunExpiredError:
     return RunExpiredError(f"run {run_id} is over, and retention has removed it with its result; keep runs for longer")
 
 
-def signal(run_id: str, name: str, value: object, *, dedup_id: str | None) -> Statement[bool]:
+def signal(
+    run_id: str, name: str, value: object, *, dedup_id: str | None, used: str = "client.signal"
+) -> Statement[bool]:
     """Send a signal; False when one with the same `dedup_id` had been sent before."""
-    _check_run(run_id, used="client.signal")
-    _check_signal(name, dedup_id, used="client.signal")
+    _check_run(run_id, used=used)
+    check_text(name, used=f"{used}(…, name)", such_as="paid")
+    check_texts(used, dedup_id=dedup_id)
     payload, encoding = _stored(value, of=f"signal {name!r} to run {run_id}")
     parameters = {
         "run_id": run_id,
@@ -449,11 +442,6 @@ def _check_run(run_id: object, workflow: object = None, *, used: str) -> None:
         check_workflow(workflow, used=f"{used}({run_id!r}, …)")
 
 
-def _check_signal(name: object, dedup_id: object, *, used: str) -> None:
-    check_text(name, used=f"{used}(…, name)", such_as="paid")
-    check_texts(used, dedup_id=dedup_id)
-
-
 def _check_before(before: object, *, used: str) -> None:
     """TypeError: neither the key of a call nor the number of an entry."""
     check_kind(
@@ -470,7 +458,7 @@ def _check_task(task_id: object, by: object, *, used: str) -> None:
 
 
 def _read_started(rows: Sequence[Row]) -> Started:
-    return Started(**rows[0])
+    return Started(rows[0]["n"], rows[0]["run_id"], rows[0]["created"])
 
 
 def _read_price(rows: Sequence[Row]) -> ForkPrice:

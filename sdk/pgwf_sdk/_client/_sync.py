@@ -92,22 +92,8 @@ class Client:
         back.
         """
         check_call(call, excess, used="client.start")
-        run_id = new_run_id() if run_id is None else run_id
-        with self.telemetry.starting(call.workflow.name, run_id) as starting:
-            statement = _calls.start(
-                call,
-                run_id=run_id,
-                start_at=start_at,
-                deadline=deadline,
-                priority=priority,
-                attributes=attributes,
-                singleton_key=singleton_key,
-                trace=starting.trace,
-                by=self.name,
-            )
-            started = self._started(statement, connection)
-            starting.created = started.created
-        return self._handle(started, call.workflow)
+        options = _calls.StartOptions(start_at, deadline, priority, attributes, singleton_key)
+        return self._start(call, new_run_id() if run_id is None else run_id, options, connection)
 
     def get(self, run_id: str, workflow: Workflow[..., R] | None = None) -> "Run[R]":
         """The handle of an existing run; `workflow` says how to read its result. RunNotFoundError if there is none.
@@ -182,25 +168,10 @@ class Client:
         `created` of the handle tells which it was. RunConflictError as in `start`; RunFinishedError, and nothing is
         sent, when the run of that id is over. The other options are those of `start` and `signal`.
         """
-        check_call(call, (), used="client.signal_with_start")
-        with self.telemetry.starting(call.workflow.name, run_id) as starting:
-            statement = _calls.start(
-                call,
-                run_id=run_id,
-                start_at=start_at,
-                deadline=deadline,
-                priority=priority,
-                attributes=attributes,
-                singleton_key=singleton_key,
-                trace=starting.trace,
-                by=self.name,
-                used="client.signal_with_start",
-            )
-            both = _calls.signal_with_start(statement, name, value, dedup_id=dedup_id)
-            alone = _calls.signal(run_id, name, value, dedup_id=dedup_id)
-            started = self._started(both, connection, if_known=alone)
-            starting.created = started.created
-        return self._handle(started, call.workflow)
+        check_call(call, (), used=_calls.WITH_START)
+        options = _calls.StartOptions(start_at, deadline, priority, attributes, singleton_key)
+        sending = _calls.signal(run_id, name, value, dedup_id=dedup_id, used=_calls.WITH_START)
+        return self._start(call, run_id, options, connection, sending)
 
     def complete_awakeable(
         self, token: str, value: object = None, /, *, connection: Connection[Any] | None = None
@@ -312,12 +283,25 @@ class Client:
     ) -> None:
         self.close()
 
+    def _start(
+        self,
+        call: Call[R],
+        run_id: str,
+        options: _calls.StartOptions,
+        connection: Connection[Any] | None,
+        sending: Statement[bool] | None = None,
+    ) -> "Run[R]":
+        with self.telemetry.starting(call.workflow.name, run_id) as starting:
+            statement = _calls.start(call, run_id, options, trace=starting.trace, by=self.name, sending=sending)
+            started = self._started(statement, connection, sending)
+            starting.created = started.created
+        return self._handle(started, call.workflow)
+
     def _started(
         self,
         statement: Statement[_calls.Started],
         connection: Connection[Any] | None,
-        *,
-        if_known: Statement[bool] | None = None,
+        sending: Statement[bool] | None,
     ) -> _calls.Started:
         if self.sealing is None:
             return self._database.run(statement, connection)
@@ -329,8 +313,8 @@ class Client:
             known = self._database.run(_calls.known_start(statement, self.sealing), connection)
             if known is None:
                 raise
-            if if_known is not None:
-                self._database.run(if_known, connection)
+            if sending is not None:
+                self._database.run(sending, connection)
             return known
 
     def _handle(self, started: _calls.Started, workflow: Workflow[..., R] | None) -> "Run[R]":
