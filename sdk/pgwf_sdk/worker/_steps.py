@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from pgwf_sdk import _failure, _serial
 from pgwf_sdk._definition import Step
-from pgwf_sdk._errors import SerialisationError, StepTimeoutError
+from pgwf_sdk._errors import ContextError, SerialisationError, StepTimeoutError
 from pgwf_sdk._step_context import StepContext, enter_step, leave_step
 from pgwf_sdk._telemetry import RunTrace
 from pgwf_sdk._wording import count_words, limit_words
@@ -156,6 +156,8 @@ class StepAttempt:
             return await (self._bounded(step) if is_bounded else self._call(step))
         except SerialisationError as error:
             return self._raised(error, None, "what cannot be stored cannot be in another attempt either")
+        except ContextError as error:
+            return self._raised(error, None, "what is mistaken in its code is so in another attempt too")
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and self._is_dropped:
                 raise  # Otherwise it is the step's own, be it that its code cancelled the task in which it runs.

@@ -14,8 +14,11 @@ from typing import Any, Final, NoReturn
 
 import psycopg
 from psycopg import AsyncConnection, Connection
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from pgwf_sdk._definition import Step
+from pgwf_sdk._errors import ContextError
 from pgwf_sdk._step_context import current_step
 from pgwf_sdk.worker._advance import Item, ItemAnswer, answers, parameters
 from pgwf_sdk.worker._tender import Held, Kept, keepalive
@@ -25,6 +28,8 @@ from pgwf_sql.database import AsyncDatabase, Database, Statement, execute, execu
 log = logging.getLogger("pgwf_sdk.worker")
 
 _AGAIN_SECONDS: Final = 1.0
+_BREAKS_MAX: Final = 3
+"""A connection that broke so often while an attempt ran was broken by it: that is its failure, as any other."""
 
 Settled = tuple[Item, ItemAnswer]
 
@@ -42,6 +47,11 @@ class _RefusedError(Exception):
 
 class _LostError(Exception):
     """There was no connection, or it broke before the attempt had its turn: nothing has happened."""
+
+    def __init__(self, error: Exception, *, is_begun: bool) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.is_begun = is_begun
 
 
 class Transactions:
@@ -70,10 +80,14 @@ class Transactions:
         turn: Callable[[bytes | None, int], Awaitable[Item]],
     ) -> Settled:
         """Run an async step and commit; `turn` gives the item to append once nothing else is on its way."""
+        breaks_count = 0
         while True:
             try:
                 return await self._try_async(step, args, kwargs, turn)
             except _LostError as lost:
+                breaks_count += lost.is_begun
+                if breaks_count >= _BREAKS_MAX:
+                    raise lost.error from None
                 log.warning("step %r begins anew: %s", step.name, lost)
                 await asyncio.sleep(_AGAIN_SECONDS)
 
@@ -86,24 +100,27 @@ class Transactions:
     ) -> Settled:
         item: Item | None = None
         settled: Settled | None = None
-        is_connected = False
+        is_begun = is_connected = False
         try:
             async with self._async_database.connection() as connection:
                 try:
                     async with connection.transaction():
+                        is_begun = True
                         value = await step.fn(connection, *args, **kwargs)
+                        _require_open(connection, step)
                         item = await turn(*step.codec.encode(value, subject="result"))
                         settled = item, await self._append_async(connection, item)
                         _require_ok(settled)
                 finally:
-                    is_connected = not connection.closed
+                    is_connected = not connection.broken
+                    connection.row_factory = tuple_row  # For the next step on it.
         except _RefusedError as refused:
             return refused.settled
         except psycopg.OperationalError as error:
             if item is not None and (settled is not None or not is_connected):
                 return _unknown(item)
-            _raise(error, is_connected=is_connected)
-        return settled
+            _raise(error, is_begun=is_begun, is_connected=is_connected)
+        return _recorded(settled, step)
 
     def run_on_thread(
         self,
@@ -113,12 +130,14 @@ class Transactions:
         turn: Callable[[bytes | None, int], Item],
     ) -> Settled:
         """Run a plain step and commit."""
+        breaks_count = 0
         while True:
             try:
                 return self._try_on_thread(step, args, kwargs, turn)
             except _LostError as lost:
-                if current_step().cancelled:
-                    raise
+                breaks_count += lost.is_begun
+                if breaks_count >= _BREAKS_MAX or current_step().cancelled:
+                    raise lost.error from None
                 log.warning("step %r begins anew: %s", step.name, lost)
                 time.sleep(_AGAIN_SECONDS)
 
@@ -131,24 +150,27 @@ class Transactions:
     ) -> Settled:
         item: Item | None = None
         settled: Settled | None = None
-        is_connected = False
+        is_begun = is_connected = False
         try:
             with self._database.connection() as connection:
                 try:
                     with connection.transaction():
+                        is_begun = True
                         value = step.fn(connection, *args, **kwargs)
+                        _require_open(connection, step)
                         item = turn(*step.codec.encode(value, subject="result"))
                         settled = item, self._append(connection, item)
                         _require_ok(settled)
                 finally:
-                    is_connected = not connection.closed
+                    is_connected = not connection.broken
+                    connection.row_factory = tuple_row  # For the next step on it.
         except _RefusedError as refused:
             return refused.settled
         except psycopg.OperationalError as error:
             if item is not None and (settled is not None or not is_connected):
                 return _unknown(item)
-            _raise(error, is_connected=is_connected)
-        return settled
+            _raise(error, is_begun=is_begun, is_connected=is_connected)
+        return _recorded(settled, step)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -157,14 +179,14 @@ class Transactions:
 
     async def _append_async(self, connection: AsyncConnection[Any], item: Item) -> ItemAnswer:
         await execute_async(connection, self._hold(item))
-        async with connection.cursor() as cursor:
+        async with connection.cursor(row_factory=tuple_row) as cursor:
             await cursor.execute(query("sdk_advance").encode(), self._parameters(item))
             ((answer,), _) = answers(await cursor.fetchall())
         return answer
 
     def _append(self, connection: Connection[Any], item: Item) -> ItemAnswer:
         execute(connection, self._hold(item))
-        with connection.cursor() as cursor:
+        with connection.cursor(row_factory=tuple_row) as cursor:
             cursor.execute(query("sdk_advance").encode(), self._parameters(item))
             ((answer,), _) = answers(cursor.fetchall())
         return answer
@@ -188,7 +210,30 @@ def _unknown(item: Item) -> Settled:
     return item, ItemAnswer("conflict", _NO_TIME, [], [])
 
 
-def _raise(error: psycopg.OperationalError, *, is_connected: bool) -> NoReturn:
+def _require_open(connection: Connection[Any] | AsyncConnection[Any], step: Step[..., Any]) -> None:
+    """The function has returned: its result can be recorded only in the transaction that it was given."""
+    if connection.broken:
+        raise psycopg.OperationalError("the connection broke")
+    if connection.closed:
+        raise _misused(step, "closed its connection")
+    if connection.info.transaction_status == TransactionStatus.IDLE:
+        raise _misused(step, "ended its transaction")
+
+
+def _recorded(settled: Settled | None, step: Step[..., Any]) -> Settled:
+    if settled is None:  # The transaction swallows psycopg.Rollback.
+        raise _misused(step, "rolled its transaction back")
+    return settled
+
+
+def _misused(step: Step[..., Any], how: str) -> ContextError:
+    return ContextError(
+        f"step {step.name!r}: the function {how}, in which its result was to be recorded; expected that it returns, or"
+        " raises an error for all to be rolled back"
+    )
+
+
+def _raise(error: psycopg.OperationalError, *, is_begun: bool, is_connected: bool) -> NoReturn:
     if is_connected:
         raise error
-    raise _LostError(str(error)) from error
+    raise _LostError(error, is_begun=is_begun) from error

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from pgwf_sdk import AsyncContext, Client, Context, RetryPolicy, step, workflow
 from tests.support import wait_until
@@ -181,6 +182,114 @@ def test_a_connection_that_breaks_is_no_failure_of_the_step(
     assert run.result(timeout=SOON) == 10
     assert held.attempts_count == 2
     assert balances(db) == {"a": 90, "b": 10}
+
+
+class Breaks:
+    """A step's function that does something to its connection."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+        self.calls_count = 0
+
+    def __call__(self, conn: psycopg.Connection[Any]) -> str:
+        self.calls_count += 1
+        move(conn, 10)
+        match self.how:
+            case "close":
+                conn.close()
+            case "close and use":
+                conn.close()
+                conn.execute("select 1")
+            case "raise Rollback":
+                raise psycopg.Rollback
+            case "kill":
+                conn.execute("select pg_terminate_backend(pg_backend_pid())")
+            case _:
+                conn.execute(self.how)
+        return self.how
+
+    async def call(self, conn: psycopg.AsyncConnection[Any]) -> str:
+        self.calls_count += 1
+        await move_async(conn, 10)
+        match self.how:
+            case "close":
+                await conn.close()
+            case "close and use":
+                await conn.close()
+                await conn.execute("select 1")
+            case "raise Rollback":
+                raise psycopg.Rollback
+            case "kill":
+                await conn.execute("select pg_terminate_backend(pg_backend_pid())")
+            case _:
+                await conn.execute(self.how)
+        return self.how
+
+
+def breaking(breaks: Breaks, *, is_async: bool) -> Workflow[[], str]:
+    fn: Any = breaks.call if is_async else breaks.__call__
+    named: Any = step(name="breaks", retry=RetryPolicy(max_attempts=2, initial=timedelta(0)))(fn)
+
+    @workflow
+    def once(ctx: Context) -> str:
+        try:
+            return cast("str", ctx.transaction(named))
+        except Exception as error:  # noqa: BLE001 - which one it is, the test says
+            return f"{type(error).__name__}: {error}"
+
+    return once
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+@pytest.mark.parametrize(
+    ("how", "said", "calls_count", "balance"),
+    [
+        ("close", "ContextError: step 'breaks': the function closed its connection", 1, 0),
+        ("close and use", "OperationalError: the connection is closed", 2, 0),
+        ("rollback", "ContextError: step 'breaks': the function ended its transaction", 1, 0),
+        ("commit", "ContextError: step 'breaks': the function ended its transaction", 1, 10),
+        ("raise Rollback", "ContextError: step 'breaks': the function rolled its transaction back", 1, 0),
+        ("kill", "AdminShutdown: terminating connection", 6, 0),  # thrice each attempt
+    ],
+)
+def test_a_step_that_breaks_its_connection_whenever_it_runs_has_failed(
+    client: Client,
+    start_worker: StartWorker,
+    db: psycopg.Connection[Any],
+    how: str,
+    said: str,
+    calls_count: int,
+    balance: int,
+    is_async: bool,
+) -> None:
+    breaks = Breaks(how)
+    once = breaking(breaks, is_async=is_async)
+    start_worker(once)
+
+    assert client.start(once()).result(timeout=SOON).startswith(said)
+    assert breaks.calls_count == calls_count
+    assert balances(db)["b"] == balance
+
+
+def test_a_step_gets_a_connection_as_it_was_made_however_others_wanted_their_rows(
+    client: Client, start_worker: StartWorker
+) -> None:
+    def by_name(conn: psycopg.Connection[Any]) -> str:
+        conn.row_factory = dict_row
+        row: Any = conn.execute("select 'by name' as found").fetchone()
+        return cast("str", row["found"])
+
+    def by_place(conn: psycopg.Connection[Any]) -> str:
+        (found,) = conn.execute("select 'by place' as found").fetchall()[0]
+        return cast("str", found)
+
+    @workflow
+    def both(ctx: Context) -> list[str]:
+        return [ctx.transaction(by_name), ctx.transaction(by_place)]
+
+    start_worker(both)
+
+    assert client.start(both()).result(timeout=SOON) == ["by name", "by place"]
 
 
 def test_a_lease_that_somebody_holds_for_a_while_is_no_failure_of_the_step(
