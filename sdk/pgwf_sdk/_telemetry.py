@@ -204,7 +204,7 @@ class RunTrace:
         self._opened = {(entry.scope, entry.call): entry for entry in history if entry.phase is _OPENED}
         if tracer is not None:
             self._start = _context_of(trace)
-            self._root = self._root_context(tracer, trace)
+            self._root = self._root_context(tracer)
 
     def attempt(self, key: str, step: str, number: int) -> AbstractContextManager[None]:
         """The span of one try of a step, current inside the block; enter it where the step is run."""
@@ -345,7 +345,7 @@ class RunTrace:
                 name, context=parent, kind=kind, attributes={**common, **attributes}, links=links, start_time=start_ns
             )
 
-    def _root_context(self, tracer: Tracer, trace_parent: str | None) -> Context:
+    def _root_context(self, tracer: Tracer) -> Context:
         """What children of the run name as their parent: its `workflow` span, which is emitted last."""
         started = trace.get_current_span(self._start).get_span_context()
         if started.is_valid:

@@ -98,10 +98,6 @@ class Names:
             return None
         return ".".join([self._imported.get(node.id, node.id), *reversed(parts)])
 
-    def is_imported(self, name: str) -> bool:
-        """Whether a plain name was imported."""
-        return name in self._imported
-
     def of_pgwf(self, node: ast.expr, *names: str) -> bool:
         """Whether an expression stands for one of these names of pgwf_sdk."""
         dotted = self.dotted(node)

@@ -61,7 +61,6 @@ class _Module:
     def __init__(self, tree: ast.Module, file: str) -> None:
         self.names = Names(tree, Path(file))
         self.file = file
-        self._tree = tree
         everywhere = [node for node in ast.walk(tree) if isinstance(node, Function)]
         self.functions = {node.name: node for node in tree.body if isinstance(node, Function)}
         self.workflows = [node for node in everywhere if self._is_decorated(node, "workflow")]

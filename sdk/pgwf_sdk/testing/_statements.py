@@ -22,11 +22,6 @@ def clear(now: datetime | None) -> Statement[None]:
     return Statement("testing_clear", {"now": now}, read_nothing)
 
 
-def set_clock(now: datetime) -> Statement[None]:
-    """Set the clock."""
-    return Statement("testing_set_clock", {"now": now}, read_nothing)
-
-
 def now() -> Statement[datetime]:
     """What time it is."""
     return Statement("testing_now", {}, read_value)
