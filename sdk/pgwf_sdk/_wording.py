@@ -53,6 +53,11 @@ def limit_words(limit: timedelta) -> str:
     raise AssertionError(f"{seconds} s is at least a minute")
 
 
+def within_words(limit: timedelta | None) -> str:
+    """What is said of a time limit behind a verb, with a space before it; nothing where there is none."""
+    return "" if limit is None else f" within {limit_words(limit)}"
+
+
 def instant_words(instant: datetime) -> str:
     """A time as sentences have it, to the second and the same for everybody: `2031-02-03 12:00:00 UTC`."""
     return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -8,13 +8,12 @@ from contextvars import copy_context
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from pgwf_sdk import _failure
 from pgwf_sdk._definition import inside_workflow
-from pgwf_sdk._errors import ContextError, RunCancelled, RunContinued, SerialisationError
+from pgwf_sdk._errors import ContextError
 from pgwf_sdk.replay import _mismatch
 from pgwf_sdk.replay._async_context import AsyncContext, current_scope
 from pgwf_sdk.replay._calls import Settled, TimerCall
-from pgwf_sdk.replay._commands import Blocked, Cancelled, Command, Completed, Continued, Failed, Outcome, RunInfo
+from pgwf_sdk.replay._commands import Blocked, Command, Outcome, RunInfo
 from pgwf_sdk.replay._core import check_duration
 from pgwf_sdk.replay._future import CallFuture
 from pgwf_sdk.replay._group import CallGroup
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pgwf_journal import Entry
-    from pgwf_sdk._definition import Call, Workflow
+    from pgwf_sdk._definition import Workflow
 
 __all__ = ["AsyncActivation"]
 
@@ -46,7 +45,6 @@ class AsyncActivation:
         self._root: asyncio.Task[Any] | None = None
         self._has_ended = False
         self._unwinding: Unwinding | None = None
-        self._completed: Completed | None = None
         self._timers: dict[int, TimerCall] = {}
         # What a loop must have according to its stub is refused by methods that are made at import.
         make_loop: Callable[..., WorkflowLoop] = cast("Any", WorkflowLoop)
@@ -128,13 +126,9 @@ class AsyncActivation:
         error = _error_of(root)
         if error is None:  # One of the user's may have no length, and so be as good as False.
             error = _never_awaited(machine)
-        if error is None:
-            try:
-                self._completed = Completed(*self._workflow.codec.encode(root.result(), subject="result"))
-            except SerialisationError as refused:
-                error = refused  # A failure as any other: what the run did is undone.
+        value = root.result() if error is None else None
+        self._unwinding = Unwinding(machine, self._workflow.codec, value, error)
         self._leave_code()
-        self._unwinding = Unwinding(machine, error)
         return self._finish()
 
     def _run_code(self, root: asyncio.Task[Any]) -> bool:
@@ -160,24 +154,13 @@ class AsyncActivation:
             return self._end(self._machine.blocked)
         if unwinding.is_over and not self._machine.has_unrecorded:
             self._machine.is_latched = True
-            self.outcome = self._outcome_of(unwinding.error)
+            self.outcome = unwinding.outcome
         return commands
 
     def _end(self, blocked: Blocked) -> list[Command]:
         self.outcome = blocked
         self.close()
         return []
-
-    def _outcome_of(self, error: BaseException | None) -> Outcome:
-        cancel = self._machine.cancel
-        if error is None:
-            assert self._completed is not None
-            return self._completed
-        if isinstance(error, RunContinued):
-            return Continued(cast("Call[Any]", error.call), cast("Call[Any]", error.call).encode())
-        if cancel is not None and isinstance(error, asyncio.CancelledError | RunCancelled):
-            return Cancelled(_failure.describe(cancel.error))
-        return Failed(_failure.describe(error))
 
     # -- timers of the loop
 

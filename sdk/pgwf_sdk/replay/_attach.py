@@ -11,7 +11,7 @@ from pgwf_sdk._errors import RunTerminatedError, WaitTimeoutError
 from pgwf_sdk._misuse import check_attach
 from pgwf_sdk._names import check_id
 from pgwf_sdk._serial import codec_for
-from pgwf_sdk._wording import limit_words
+from pgwf_sdk._wording import within_words
 from pgwf_sdk.replay._calls import PendingCall
 from pgwf_sdk.replay._commands import AttachRun, Command
 from pgwf_sdk.replay._core import check_duration
@@ -50,7 +50,7 @@ class AttachCall(PendingCall):
         if entry.phase == Phase.COMPLETED:
             self.value = self.codec.decode(entry.payload, entry.encoding)
         elif entry.phase == Phase.TIMED_OUT:
-            within = "" if self.timeout is None else f" within {limit_words(self.timeout)}"
+            within = within_words(self.timeout)
             self.error = WaitTimeoutError(f"run {self.run_id!r} was not over{within}", name=self.run_id)
         elif self.opened is None:
             self.error = _failure.rebuild(entry.payload)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pgwf_journal import Entry, Kind, Phase
 from pgwf_sdk import _failure
 from pgwf_sdk._errors import WaitTimeoutError
-from pgwf_sdk._wording import limit_words
+from pgwf_sdk._wording import within_words
 from pgwf_sdk.replay._calls import PendingCall
 from pgwf_sdk.replay._commands import Command, OpenAwakeable
 
@@ -57,6 +57,6 @@ class AwakeableCall(PendingCall):
         elif entry.phase == Phase.FAILED:
             self.error = _failure.rebuild(entry.payload)
         else:
-            within = "" if self.timeout is None else f" within {limit_words(self.timeout)}"
+            within = within_words(self.timeout)
             self.error = WaitTimeoutError(f"awakeable {self.name!r} was not completed{within}", name=self.name)
         self.is_done = True

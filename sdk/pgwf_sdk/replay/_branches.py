@@ -47,7 +47,7 @@ class BranchTasks(Settled):
         self._is_stopped = tally.is_over
         self._fill()
         if not self._running:
-            self._finish()
+            self.finish(*self._tally.outcome())
 
     def abandon(self) -> bool:
         if not self._is_stopped:
@@ -76,13 +76,7 @@ class BranchTasks(Settled):
                 self.abandon()
         self._fill()
         if not self._running:
-            self._finish()
-
-    def _finish(self) -> None:
-        self.value, self.error = self._tally.outcome()
-        self.is_done = True
-        if self.waiter is not None:
-            self.waiter.wake(self)
+            self.finish(*self._tally.outcome())
 
 
 class Shielded(Settled):
@@ -98,11 +92,8 @@ class Shielded(Settled):
         return True
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self.error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        self.value = None if self.error is not None else task.result()
-        self.is_done = True
-        if self.waiter is not None:
-            self.waiter.wake(self)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        self.finish(task.result() if error is None else None, error)
 
 
 async def run_branch(fn: Callable[..., Awaitable[Any]], ctx: AsyncContext, args: tuple[Any, ...]) -> Any:

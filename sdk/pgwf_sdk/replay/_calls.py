@@ -19,7 +19,7 @@ from pgwf_sdk._errors import (
     UndecodableError,
     WaitTimeoutError,
 )
-from pgwf_sdk._wording import limit_words
+from pgwf_sdk._wording import within_words
 from pgwf_sdk.replay._child_ids import child_id, given_id
 from pgwf_sdk.replay._commands import (
     AwaitSignal,
@@ -74,6 +74,13 @@ class Settled(ABC):
     @abstractmethod
     def abandon(self) -> bool:
         """Nobody wants the outcome any more. True: it is to be waited for all the same; calling again is no harm."""
+
+    def finish(self, value: Any, error: BaseException | None) -> None:
+        """Take value or error, and let whoever waits go on."""
+        self.value, self.error = value, error
+        self.is_done = True
+        if self.waiter is not None:
+            self.waiter.wake(self)
 
     def outcome(self) -> Any:
         """Return the value or raise the error."""
@@ -208,7 +215,7 @@ class SignalCall(PendingCall):
         if entry.phase == _COMPLETED:
             self.value = self.codec.decode_sent(entry.payload, entry.encoding)
         else:
-            within = "" if self.timeout is None else f" within {limit_words(self.timeout)}"
+            within = within_words(self.timeout)
             self.error = WaitTimeoutError(f"signal {self.name!r} did not come{within}", name=self.name)
         self.is_done = True
 
@@ -309,7 +316,7 @@ class HumanCall(PendingCall):
             value = self.request.codec.decode(payload, encoding)
             self.value = Decision(value, "", entry.recorded_at, (), timed_out=True)
         else:
-            within = "" if self.request.expires is None else f" within {limit_words(self.request.expires)}"
+            within = within_words(self.request.expires)
             self.error = WaitTimeoutError(f"human task {self.name!r} was not decided{within}", name=self.name)
         self.is_done = True
 

@@ -253,7 +253,7 @@ class Branches(Settled):
         self._is_stopped = tally.is_over
         self._fill()
         if not self._running:
-            self._finish()
+            self.finish(*self._tally.outcome())
 
     def abandon(self) -> bool:
         self.stop(BranchCancelled())
@@ -302,13 +302,7 @@ class Branches(Settled):
             self._is_stopped = True
         self._fill()
         if not self._running:
-            self._finish()
-
-    def _finish(self) -> None:
-        self.value, self.error = self._tally.outcome()
-        self.is_done = True
-        if self.waiter is not None:
-            self.waiter.wake(self)
+            self.finish(*self._tally.outcome())
 
 
 def _another(error: BaseException) -> BaseException:

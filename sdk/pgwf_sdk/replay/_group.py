@@ -49,7 +49,7 @@ class CallGroup(Settled):
         if items and not tally.is_over:
             self._fill()
         else:
-            self._finish()
+            self.finish(*self._tally.outcome())
 
     @property
     def ends_needed(self) -> int:
@@ -74,7 +74,7 @@ class CallGroup(Settled):
             else:
                 self._fill()
         if not self._open:
-            self._finish()
+            self.finish(*self._tally.outcome())
 
     def abandon(self) -> bool:
         self._is_stopped = True
@@ -91,9 +91,3 @@ class CallGroup(Settled):
             self._machine.open(call)
             call.waiter = self
             self._open[call] = index
-
-    def _finish(self) -> None:
-        self.value, self.error = self._tally.outcome()
-        self.is_done = True
-        if self.waiter is not None:
-            self.waiter.wake(self)

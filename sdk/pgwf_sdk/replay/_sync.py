@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from contextvars import copy_context
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from pgwf_sdk import _failure
 from pgwf_sdk._definition import inside_workflow
-from pgwf_sdk._errors import ContextError, RunCancelled, RunContinued, SerialisationError, Suspend
-from pgwf_sdk.replay._commands import (
-    Cancelled,
-    Command,
-    Completed,
-    Continued,
-    Failed,
-    Outcome,
-    RunInfo,
-    Suspended,
-)
+from pgwf_sdk._errors import ContextError, Suspend
+from pgwf_sdk.replay._commands import Command, Outcome, RunInfo, Suspended
 from pgwf_sdk.replay._context import Context
 from pgwf_sdk.replay._fibers import Fibers
 from pgwf_sdk.replay._input import decode_input
@@ -29,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pgwf_journal import Entry
-    from pgwf_sdk._definition import Call, Workflow
+    from pgwf_sdk._definition import Workflow
 
 __all__ = ["SyncActivation"]
 
@@ -106,13 +96,7 @@ class SyncActivation:
     ) -> Outcome:
         """The code has returned; the run ends once what it planned is done and all that rides along is recorded."""
         machine = self._machine
-        completed: Completed | None = None
-        if error is None:
-            try:
-                completed = Completed(*self._workflow.codec.encode(value, subject="result"))
-            except SerialisationError as refused:
-                error = refused  # A failure as any other: what the run did is undone.
-        unwinding = Unwinding(machine, error)
+        unwinding = Unwinding(machine, self._workflow.codec, value, error)
         self._has_ended = True
         while True:
             commands = unwinding.go_on()
@@ -122,19 +106,8 @@ class SyncActivation:
             if machine.blocked is not None:
                 return machine.blocked
             if unwinding.is_over and not machine.has_unrecorded:
-                return self._outcome(completed, unwinding.error)
+                return unwinding.outcome
             try:
                 machine.feed(exchange(commands))
             except Suspend:
                 return Suspended()
-
-    def _outcome(self, completed: Completed | None, error: BaseException | None) -> Outcome:
-        cancel = self._machine.cancel
-        if error is None:
-            assert completed is not None
-            return completed
-        if isinstance(error, RunContinued):
-            return Continued(cast("Call[Any]", error.call), cast("Call[Any]", error.call).encode())
-        if cancel is not None and isinstance(error, RunCancelled):
-            return Cancelled(_failure.describe(cancel.error))
-        return Failed(_failure.describe(error))

@@ -8,14 +8,18 @@ others; the run then fails with a CleanupFailedError.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from asyncio import CancelledError
+from typing import TYPE_CHECKING, Any, cast
 
 from pgwf_sdk import _failure
-from pgwf_sdk._errors import CleanupFailedError, RunContinued
+from pgwf_sdk._errors import CleanupFailedError, RunCancelled, RunContinued, SerialisationError
 from pgwf_sdk.replay._calls import ChildCall, CompensationCall, StepCall
+from pgwf_sdk.replay._commands import Cancelled, Completed, Continued, Failed
 
 if TYPE_CHECKING:
-    from pgwf_sdk.replay._commands import Command
+    from pgwf_sdk._definition import Call
+    from pgwf_sdk._serial import Codec
+    from pgwf_sdk.replay._commands import Command, Outcome
     from pgwf_sdk.replay._machine import Machine
     from pgwf_sdk.replay._plan import Plan
 
@@ -23,10 +27,16 @@ __all__ = ["Unwinding"]
 
 
 class Unwinding:
-    """The end of one run's code, which raised `error` or returned (None)."""
+    """The end of one run's code, which raised `error` or returned `value` (None)."""
 
-    def __init__(self, machine: Machine, error: BaseException | None) -> None:
+    def __init__(self, machine: Machine, codec: Codec, value: Any, error: BaseException | None) -> None:
         self._machine = machine
+        self._completed: Completed | None = None
+        if error is None:
+            try:
+                self._completed = Completed(*codec.encode(value, subject="result"))
+            except SerialisationError as refused:
+                error = refused  # A failure as any other: what the run did is undone.
         self._left_with = error
         self._is_failed = error is not None and not isinstance(error, RunContinued)
         self.is_over = False
@@ -49,6 +59,20 @@ class Unwinding:
         )
         failure.__cause__ = self._left_with if self._is_failed else self._failed[0].error
         return failure
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ends, once all is done."""
+        error, cancel = self.error, self._machine.cancel
+        if error is None:
+            assert self._completed is not None
+            return self._completed
+        if isinstance(error, RunContinued):
+            return Continued(cast("Call[Any]", error.call), cast("Call[Any]", error.call).encode())
+        is_told = isinstance(error, RunCancelled) or (self._machine.is_awaited and isinstance(error, CancelledError))
+        if cancel is not None and is_told:
+            return Cancelled(_failure.describe(cancel.error))
+        return Failed(_failure.describe(error))
 
     def go_on(self) -> list[Command] | None:
         """Return what the worker is to do next; None once all is done, or when the machine is blocked."""
