@@ -147,7 +147,7 @@ end
 $$;
 
 -- Unleased, uncancelled jobs whose available_at is ahead become available now; others are left alone. The caller
--- holds the job rows FOR UPDATE. Returns the jobs it changed.
+-- holds the job rows, at least FOR NO KEY UPDATE. Returns the jobs it changed.
 create or replace function pgwf._wake_jobs(p_n bigint[], p_now timestamptz)
 returns bigint[]
 language plpgsql

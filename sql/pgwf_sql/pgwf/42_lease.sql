@@ -108,7 +108,8 @@ begin
   if p_lease_seconds is null or p_lease_seconds <= 0 then
     perform pgwf._refuse_nonpositive('lease_seconds', p_lease_seconds);
   end if;
-  v_job := pgwf._lock_unheld(p_job_id, p_worker_id, v_now, 'lease');
+  v_job := pgwf._lock_unheld(p_job_id, v_now, 'lease');
+  v_job := pgwf._end_lapsed(v_job.n, p_worker_id, v_now);
   if v_job.shelved or v_job.expires_at <= v_now then
     perform pgwf._refuse('WF005', format('job %s is not available to lease: it is %s', p_job_id,
       case when v_job.shelved then 'CRASH_CONCERN' else 'EXPIRED' end));

@@ -1,14 +1,14 @@
 -- Calls on jobs that nobody holds.
 
--- Finds a job by id, ends its lease if that is past its time, and locks its row FOR UPDATE; refuses unless it could
--- be leased but for crash concern and expiry. Whether it is leased shows in _catch.
-create or replace function pgwf._lock_unheld(p_job_id text, p_worker_id text, p_now timestamptz, p_verb text)
+-- Finds a job by id and locks its row FOR UPDATE; refuses unless it could be leased but for crash concern and expiry. It
+-- may have a lease that is past its time (_end_lapsed); whether it is leased shows in _catch.
+create or replace function pgwf._lock_unheld(p_job_id text, p_now timestamptz, p_verb text)
 returns pgwf.job
 language plpgsql
 volatile
 as $$
 declare
-  v_n bigint := pgwf._number(p_job_id, p_worker_id, p_now);
+  v_n bigint := pgwf._number(p_job_id, p_now);
   v_job pgwf.job;
 begin
   select j.* into v_job from pgwf.job as j where j.n = v_n for update;
@@ -17,8 +17,8 @@ begin
 end
 $$;
 
--- The number of a job, its lease ended if that is past its time. NULL when nobody ever used the id.
-create or replace function pgwf._number(p_job_id text, p_worker_id text, p_now timestamptz)
+-- The number of a job, NULL when nobody ever used the id. If its lease is past its time, the caller may end it.
+create or replace function pgwf._number(p_job_id text, p_now timestamptz)
 returns bigint
 language plpgsql
 volatile
@@ -31,9 +31,28 @@ begin
   if exists (select from pgwf.lease as l where l.n = v_n and l.until <= p_now) then
     -- Tried by a sweep; waited for here, where it is the first lock of the call.
     perform pg_advisory_xact_lock_shared(pgwf._threshold_lock());
-    perform pgwf._lapse(array[v_n], p_worker_id, p_now);
   end if;
   return v_n;
+end
+$$;
+
+-- Ends the lease of a job if that is past its time. L6, so the caller holds what it needs of L3 and L5, the job's row FOR
+-- UPDATE. Returns the job as it is then.
+create or replace function pgwf._end_lapsed(p_n bigint, p_worker_id text, p_now timestamptz)
+returns pgwf.job
+language plpgsql
+volatile
+as $$
+declare
+  v_job pgwf.job;
+begin
+  if exists (select from pgwf.lease as l where l.n = p_n and l.until <= p_now) then
+    perform pgwf._lock_keys(array(
+      select l.singleton_key from pgwf.lease as l where l.n = p_n and l.singleton_key is not null));
+    perform pgwf._lapse(array[p_n], p_worker_id, p_now);
+  end if;
+  select j.* into v_job from pgwf.job as j where j.n = p_n;
+  return v_job;
 end
 $$;
 
@@ -98,16 +117,21 @@ begin
   if v_flaw is not null then
     perform pgwf._refuse(case when p_next_need is null then '23502' else 'WF001' end, v_flaw);
   end if;
-  v_n := pgwf._number(p_job_id, p_worker_id, v_now);
+  v_n := pgwf._number(p_job_id, v_now);
   if v_n is null then
     perform pgwf._refuse_unheld(null, v_n, p_job_id, v_now, 'reschedule');
   end if;
-  v_status := (pgwf._depend(array[v_n], array['ok'], v_ords, v_children, false))[1];
+  -- Of the pass of L3 what comes before this job, and it: if it waits for jobs, whoever ends one of them wants its row,
+  -- and must not be waited for behind it.
+  perform pgwf._lock_jobs(array[v_n], array(select c.n from unnest(v_children) as c(n) where c.n < v_n));
   select j.* into v_job from pgwf.job as j where j.n = v_n;
   perform pgwf._refuse_unheld(v_job, v_n, p_job_id, v_now, 'reschedule');
+  v_status := (pgwf._depend(array[v_n], array['ok'], v_ords, v_children, false))[1];
   if v_status = any ('{unknown,cycle}') then
     perform pgwf._refuse_reschedule(v_status, p_job_id, null, p_next_need, p_singleton_key, v_wait_for);
-  elsif pgwf._catch(v_n, v_now) = 'lease' then
+  end if;
+  perform pgwf._end_lapsed(v_n, p_worker_id, v_now);
+  if pgwf._catch(v_n, v_now) = 'lease' then
     perform pgwf._refuse('WF005', format('job %s is not available to reschedule: it is ACTIVE', p_job_id));
   end if;
   perform pgwf._trace_reschedule(
@@ -139,9 +163,10 @@ declare
 begin
   perform pgwf._require_read_committed();
   perform pgwf._require_worker(p_worker_id);
-  v_job := pgwf._lock_unheld(p_job_id, p_worker_id, v_now, 'complete');
-  -- The waiters before the key that _catch takes: L5 before L6.
+  v_job := pgwf._lock_unheld(p_job_id, v_now, 'complete');
+  -- The waiters before the key that _end_lapsed and _catch take: L5 before L6.
   perform pgwf._lock_waiters(array[v_job.n]);
+  perform pgwf._end_lapsed(v_job.n, p_worker_id, v_now);
   if pgwf._catch(v_job.n, v_now) = 'lease' then
     perform pgwf._refuse('WF005', format('job %s is not available to complete: it is ACTIVE', p_job_id));
   end if;
@@ -151,8 +176,8 @@ end
 $$;
 
 -- Sleeping jobs become available now; leased, runnable and cancelled jobs are left alone. Answers one row per job in
--- order: status 'woken', 'unchanged', 'finished', 'unknown'. Locks: the job rows FOR UPDATE, in n order. Errors:
--- 23502, WF020.
+-- order: status 'woken', 'unchanged', 'finished', 'unknown'. Locks: the job rows FOR NO KEY UPDATE, in n order, those
+-- that wait for jobs last. Errors: 23502, WF020.
 -- Wakes workers for what became runnable.
 create or replace function pgwf.wake_jobs(p_worker_id text, p_job_ids text[])
 returns table (ord int, job_id text, status text)
@@ -169,7 +194,15 @@ begin
   perform pgwf._require_read_committed();
   perform pgwf._require_worker(p_worker_id);
   v_items := pgwf._numbers(p_job_ids);
-  v_there := pgwf._lock_jobs(array_remove(v_items, null), '{}');
+  -- Whoever ends a job waits for its waiters (L5 after L3): they are not held here while their job is waited for.
+  v_there := array(
+    select j.n from pgwf.job as j where j.n = any (v_items) and j.pending = 0 order by j.n for no key update);
+  v_there := v_there || array(
+    select j.n
+    from pgwf.job as j
+    where j.n = any (array(select i.n from unnest(v_items) as i(n) except select t.n from unnest(v_there) as t(n)))
+    order by j.n
+    for no key update);
   v_woken := pgwf._wake_jobs(v_there, v_now);
   if pgwf._tracing() then
     insert into pgwf.trace (event_at, event_type, n, worker_id, output_data)
@@ -212,12 +245,13 @@ begin
   if p_priority is null or p_priority not between 1 and 4 then
     perform pgwf._refuse('WF001', format('priority must be 1 (most urgent) to 4, not %s', p_priority));
   end if;
-  v_n := pgwf._number(p_job_id, p_worker_id, v_now);
+  v_n := pgwf._number(p_job_id, v_now);
   select j.* into v_job from pgwf.job as j where j.n = v_n for update;
   perform pgwf._refuse_absent(v_job, v_n, p_job_id, 'changed');
   if v_job.priority = p_priority then
     return;
   end if;
+  perform pgwf._end_lapsed(v_n, p_worker_id, v_now);
   v_place := pgwf._catch(v_n, v_now);
   update pgwf.job set priority = p_priority where n = v_n;
   if v_place in ('timer', 'ready', 'parked') then

@@ -21,10 +21,11 @@ declare
 begin
   perform pgwf._require_read_committed();
   perform pgwf._require_worker(p_worker_id);
-  v_n := pgwf._number(p_job_id, p_worker_id, v_now);
+  v_n := pgwf._number(p_job_id, v_now);
   -- FOR UPDATE, so that whoever registers a wait for this job right now is waited for.
   select j.* into v_job from pgwf.job as j where j.n = v_n for update;
   perform pgwf._refuse_absent(v_job, v_n, p_job_id, 'cancelled');
+  v_job := pgwf._end_lapsed(v_n, p_worker_id, v_now);
   v_already := v_job.cancel_at is not null;
   if not v_already then
     v_place := pgwf._catch(v_n, v_now);

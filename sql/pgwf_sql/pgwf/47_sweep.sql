@@ -311,15 +311,24 @@ volatile
 as $$
 begin
   delete from pgwf.bucket as b
-  where b.gen < (
-    select max(newest.gen) from pgwf.bucket as newest where newest.kind = b.kind and newest.name = b.name);
+  using (
+    select q.kind, q.name, q.gen from pgwf.bucket as q
+    where q.gen < (
+      select max(newest.gen) from pgwf.bucket as newest where newest.kind = q.kind and newest.name = q.name)
+    for update skip locked
+  ) as old
+  where b.kind = old.kind and b.name = old.name and b.gen = old.gen;
   delete from pgwf.position as q
   where q.gen < (select max(newest.gen) from pgwf.position as newest where newest.caps = q.caps)
     or q.made_at < clock_timestamp() - interval '5 minutes';
   delete from pgwf.worker as w
-  using pgwf.setting as s
-  where w.heartbeat_at < p_now - s.worker_grace
-    and not exists (select from pgwf.lease as l where l.worker_id = w.worker_id);
+  using (
+    select q.worker_id from pgwf.worker as q
+    where q.heartbeat_at < p_now - (select s.worker_grace from pgwf.setting as s where s.only_row)
+      and not exists (select from pgwf.lease as l where l.worker_id = q.worker_id)
+    for update skip locked
+  ) as silent
+  where w.worker_id = silent.worker_id;
   delete from pgwf.sleeper as d
   using (
     select s.channel, s.listener from pgwf.sleeper as s

@@ -62,9 +62,10 @@ declare
 begin
   perform pgwf._require_read_committed();
   perform pgwf._require_worker(p_worker_id);
-  v_n := pgwf._number(p_job_id, p_worker_id, v_now);
+  v_n := pgwf._number(p_job_id, v_now);
   select j.* into v_job from pgwf.job as j where j.n = v_n for update;
   perform pgwf._refuse_absent(v_job, v_n, p_job_id, 'cleared');
+  v_job := pgwf._end_lapsed(v_n, p_worker_id, v_now);
   update pgwf.job set streak = 0, shelved = false where n = v_n;
   if v_job.shelved then
     perform pgwf._place(array[v_n], v_now);
