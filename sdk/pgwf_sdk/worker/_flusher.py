@@ -231,6 +231,10 @@ class Flusher:
                 # The prepared call is not what the database has now: the schema was upgraded under it, or a pooler took
                 # its place.
                 await self._on_stale(batch, error)
+            case errors.ReadOnlySqlTransaction():
+                # A standby, or a primary that takes no writes for a while: perhaps another server is to be had by now.
+                await self._disconnect()
+                await self._on_fault(batch, error)
             case errors.ProgramLimitExceeded() | errors.StatementTooComplex():
                 await self._on_refused(batch, error)
             case psycopg.OperationalError():
@@ -292,7 +296,7 @@ class Flusher:
             busy_ok=self._rests.is_wary(items),
         )
 
-    async def _on_fault(self, batch: Sequence[Sent], error: psycopg.OperationalError) -> None:
+    async def _on_fault(self, batch: Sequence[Sent], error: psycopg.Error) -> None:
         """The connection broke, or the server is out of something. The batch is sent again as it was: if the first try
         did commit after all, the journal's head tells ("conflict")."""
         self._faults_count = min(self._faults_count + 1, _DOUBLINGS_MAX)

@@ -111,6 +111,11 @@ class Transactions:
                         item = await turn(*step.codec.encode(value, subject="result"))
                         settled = item, await self._append_async(connection, item)
                         _require_ok(settled)
+                except psycopg.errors.ReadOnlySqlTransaction as error:
+                    if item is None and _only_reads(connection):
+                        await connection.close()
+                        raise _LostError(error, is_begun=False) from error
+                    raise
                 finally:
                     is_connected = not connection.broken
                     connection.row_factory = tuple_row  # For the next step on it.
@@ -161,6 +166,11 @@ class Transactions:
                         item = turn(*step.codec.encode(value, subject="result"))
                         settled = item, self._append(connection, item)
                         _require_ok(settled)
+                except psycopg.errors.ReadOnlySqlTransaction as error:
+                    if item is None and _only_reads(connection):
+                        connection.close()
+                        raise _LostError(error, is_begun=False) from error
+                    raise
                 finally:
                     is_connected = not connection.broken
                     connection.row_factory = tuple_row  # For the next step on it.
@@ -218,6 +228,12 @@ def _require_open(connection: Connection[Any] | AsyncConnection[Any], step: Step
         raise _misused(step, "closed its connection")
     if connection.info.transaction_status == TransactionStatus.IDLE:
         raise _misused(step, "ended its transaction")
+
+
+def _only_reads(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
+    """Whether the server takes no writes, as opposed to a transaction that was told so."""
+    told = connection.info.parameter_status
+    return "on" in (told("in_hot_standby"), told("default_transaction_read_only"))
 
 
 def _recorded(settled: Settled | None, step: Step[..., Any]) -> Settled:

@@ -152,6 +152,9 @@ class Database:
                 if statement.when_busy is None:
                     raise
                 return execute(pooled, statement.for_busy())
+            except psycopg.errors.ReadOnlySqlTransaction:
+                pooled.close()  # Perhaps a standby: the next statement shall not be bound to it.
+                raise
             except psycopg.OperationalError:
                 if not (pooled.closed and statement.is_repeatable):
                     raise
@@ -277,6 +280,9 @@ class AsyncDatabase:
                 if statement.when_busy is None:
                     raise
                 return await execute_async(pooled, statement.for_busy())
+            except psycopg.errors.ReadOnlySqlTransaction:
+                await pooled.close()
+                raise
             except psycopg.OperationalError:
                 if not (pooled.closed and statement.is_repeatable):
                     raise
