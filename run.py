@@ -207,7 +207,7 @@ def soak(arguments: Sequence[str]) -> int:
         refuse(f"soak takes a number of minutes, found {' '.join(arguments)}; try `python3 run.py soak 30`")
     minutes = int(arguments[0]) if arguments else SOAK_MINUTES
     long_forms = {
-        "PGWF_STRESS_SECONDS": 15 * minutes,  # there are two of it
+        "PGWF_STRESS_SECONDS": 15 * minutes,  # there are three of it
         "PGWF_MODEL_EXAMPLES": 20 * minutes,
         "PGWF_LAWS_EXAMPLES": 40 * minutes,
         "PGWF_KILLS_EXAMPLES": 4 * minutes,  # there are four of it

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from pgwf_sdk import Run
+
 STATE_SECONDS_MAX = 20.0  # for a state to come about, on a busy machine
 POLL_SECONDS = 0.01
 FOLDER_PREFIX = "pgwf-test-"
@@ -57,6 +59,15 @@ def wait_until(condition: Callable[[], T], what: str, *, seconds: float = STATE_
             raise StateNotReachedError(f"after {seconds:.0f} s still not so: {what}; last seen: {value!r}")
         time.sleep(POLL_SECONDS)
     return value
+
+
+def wait_for_status(run: Run[Any], status: str, *, seconds: float = STATE_SECONDS_MAX) -> None:
+    """Wait until the run, or the live end of its chain, has that status."""
+    try:
+        wait_until(lambda: run.status() == status, f"run {run.run_id} is {status}", seconds=seconds)
+    except StateNotReachedError as error:
+        error.add_note(f"It is {run.status()}.")
+        raise
 
 
 @contextmanager

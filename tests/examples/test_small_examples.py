@@ -21,7 +21,7 @@ from examples.approval import Approve, Reject, pay
 from examples.transfer_in_transaction import ship
 from pgwf_sdk import Client, Worker
 from pgwf_sdk.embedded import EmbeddedServer
-from tests.support import wait_until
+from tests.support import wait_for_status, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -73,7 +73,7 @@ def test_hello_goes_on_after_kill_9_and_says_hello_once(home: Path) -> None:
     first = start(home / "first.log")
     wait_until(lambda: "Hello, Ada" in (home / "first.log").read_text(), "hello is said", seconds=60)
     with EmbeddedServer(home) as server, Client(server.dsn) as client:
-        wait_until(lambda: client.get("hello-Ada").status() == "waiting", "the run is in its pause")
+        wait_for_status(client.get("hello-Ada"), "waiting")
         first.send_signal(signal.SIGKILL)
         first.wait()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgwf_sdk import Client, Worker, ops
 from tests.golden.programs import ELSEWHERE, TOKENS, WORKFLOWS, Parcel
-from tests.support import wait_until
+from tests.support import wait_for_status, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ def _accompany(client: Client, run: Run[Any]) -> None:
             client.complete_awakeable(TOKENS[1], "yes")
             client.complete_awakeable(TOKENS[0], {"code": "p", "grams": "2"})
         case "golden.cancel":
-            wait_until(lambda: run.status() == "waiting", f"{run.run_id} is there", seconds=SECONDS_MAX)
+            wait_for_status(run, "waiting", seconds=SECONDS_MAX)
             run.cancel(reason="changed her mind", by="ann")
         case _:
             pass

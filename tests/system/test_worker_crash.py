@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from pgwf_sdk import Client, RunFailedError
-from tests.support import wait_until
+from tests.support import wait_for_status, wait_until
 from tests.system import flows
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def test_a_run_whose_worker_is_killed_while_the_run_it_is_attached_to_ends_hears
         wait_until(lambda: "beside" in effects(db) and is_attached(db), "it is attached, and in a step", seconds=60)
         first.kill()
     elif dies == "when it has parked it":
-        wait_until(lambda: run.status() == "waiting", "it waits", seconds=60)
+        wait_for_status(run, "waiting", seconds=60)
         first.kill()
     elif dies == "after it":
         wait_until(lambda: is_attached(db), "it is attached", seconds=60)

@@ -25,7 +25,7 @@ from pgwf_sdk import (
     workflow,
 )
 from pgwf_sdk.ops import RowState
-from tests.support import wait_until
+from tests.support import wait_for_status, wait_until
 
 if TYPE_CHECKING:
     import psycopg
@@ -146,7 +146,7 @@ def attached_count(db: psycopg.Connection[Any]) -> int:
 
 
 def waits(run: Run[Any]) -> None:
-    wait_until(lambda: run.status() == "waiting", f"{run.run_id} waits")
+    wait_for_status(run, "waiting")
 
 
 @both

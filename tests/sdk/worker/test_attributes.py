@@ -25,7 +25,7 @@ from pgwf_sdk import (
     workflow,
 )
 from tests.sdk.worker.conftest import StartWorker
-from tests.support import wait_until
+from tests.support import wait_for_status
 
 SOON = timedelta(seconds=30)
 
@@ -75,7 +75,7 @@ def test_a_run_is_found_by_what_its_code_says_of_it_before_it_is_over(
     start_worker(order)
     run = client.start(order("ann"), run_id="order-1", attributes={"note": "gift", "shop": 3})
     assert found(client, customer="ann", shop=3) in ([], ["order-1"])
-    wait_until(lambda: run.status() == "waiting", "the run waits for its signal")
+    wait_for_status(run, "waiting")
 
     assert run.details().attributes == {"customer": "ann", "phase": "paid", "cents": 1200, "shop": 3}
     assert found(client, customer="ann", cents=1200) == ["order-1"]
@@ -213,7 +213,7 @@ def test_a_trigger_starts_a_run_and_signals_it_with_sql_alone(
 
     start_worker(basket)
 
-    wait_until(lambda: client.get("basket-ann").status() == "completed", "the run has both")
+    wait_for_status(client.get("basket-ann"), "completed")
     result = db.execute("select pgwf_sdk.result('basket-ann')").fetchone()
     assert result == ({"status": "completed", "value": ["pen", "ink"]},)
     assert found(client, customer="ann") == ["basket-ann"]

@@ -24,7 +24,7 @@ from pgwf_sdk import (
     workflow,
 )
 from tests.sdk.worker.conftest import StartWorker
-from tests.support import wait_until
+from tests.support import wait_for_status, wait_until
 
 SOON = timedelta(seconds=30)
 TOKENS: list[str] = []
@@ -97,7 +97,7 @@ def test_a_promise_is_completed_by_whoever_has_its_token(
     start_worker(program)
     run = client.start(program(None))
     given = token()
-    wait_until(lambda: run.status() == "waiting", "the run is parked")
+    wait_for_status(run, "waiting")
 
     assert client.complete_awakeable(given, Payment(1200))
     assert run.result(SOON) == "1200"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pgwf_sdk import AsyncContext, Client, Context, JournalLimits, RetryPolicy, RunFailedError, ops, step, workflow
-from tests.support import wait_until
+from tests.support import wait_for_status
 
 if TYPE_CHECKING:
     from tests.sdk.worker.conftest import StartWorker
@@ -152,7 +152,7 @@ def test_a_handler_of_logs_that_raises_breaks_no_worker(client: Client, start_wo
     try:
         start_worker(run, whole)
         client.start(run(), run_id="empty")
-        wait_until(lambda: client.get("empty").status() == "waiting", "the run is given back")
+        wait_for_status(client.get("empty"), "waiting")
 
         assert client.start(whole()).result(timeout=SOON) == "whole"
         assert "the disk of logs is full" in str(ops.why_not_running(client, "empty"))
@@ -196,7 +196,7 @@ def test_a_handler_of_logs_that_raises_while_a_run_goes_on_breaks_no_worker(
     try:
         start_worker(run, whole, journal_limits=JournalLimits(entries_warn=3))
         client.start(run(), run_id="noisy")
-        wait_until(lambda: client.get("noisy").status() == "waiting", "the run is given back")
+        wait_for_status(client.get("noisy"), "waiting")
 
         assert client.start(whole()).result(timeout=SOON) == "whole"
         assert "the disk of logs is full" in str(ops.why_not_running(client, "noisy"))

@@ -22,7 +22,7 @@ from pgwf_sdk import (
     step,
     workflow,
 )
-from tests.support import Clock, wait_until
+from tests.support import Clock, wait_for_status, wait_until
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 SOON = timedelta(seconds=30)
 LEASE = timedelta(seconds=3)  # A worker hears of a cancel request within a third of it.
 QUICK = RetryPolicy(max_attempts=4, initial=timedelta(milliseconds=10))
-
-
-def is_waiting(client: Client, run_id: str) -> bool:
-    return client.get(run_id).status() == "waiting"
 
 
 def ends(db: Connection[Any]) -> list[tuple[str, str]]:
@@ -88,7 +84,7 @@ def test_a_run_whose_first_step_was_tried_hears_of_the_cancel_in_its_code(
 
     start_worker(program)
     run = client.start(program())
-    wait_until(lambda: is_waiting(client, run.run_id), "the run waits for the next attempt")
+    wait_for_status(run, "waiting")
 
     assert run.cancel(by="ann") == "requested"
 
@@ -121,7 +117,7 @@ def test_a_deadline_cancels_a_waiting_run_in_time_and_its_code_sees_why(
 
     start_worker(program)
     run = client.start(program(), deadline=clock.START + timedelta(hours=1))
-    wait_until(lambda: is_waiting(client, run.run_id), "the run sleeps")
+    wait_for_status(run, "waiting")
     assert client.get(run.run_id).details().available_at == clock.START + timedelta(hours=1)
 
     clock.advance(hours=1)
@@ -186,7 +182,7 @@ def test_a_parent_that_is_cancelled_ends_after_the_child_it_waits_for(
     start_worker(child, parent, grandparent)
     run = client.start(grandparent(), run_id="g")
     wait_until(lambda: "child" in str(ends(db)), "the child is there")
-    wait_until(lambda: is_waiting(client, "g/parent#1/child#1"), "the child waits")
+    wait_for_status(client.get("g/parent#1/child#1"), "waiting")
 
     run.cancel()
 
@@ -210,7 +206,7 @@ def test_a_child_that_nobody_waits_for_any_more_is_cancelled_at_once(
     start_worker(idle, parent)
     run = client.start(parent(), run_id="p")
     wait_until(lambda: ("p/idle#1", "cancelled") in ends(db), "the child is cancelled")
-    wait_until(lambda: is_waiting(client, "p"), "the parent goes on")
+    wait_for_status(client.get("p"), "waiting")
 
     run.signal("end", "done")
 
@@ -259,8 +255,8 @@ def test_a_spawned_child_is_closed_as_its_parent_said(
 
     start_worker(idle, parent)
     run = client.start(parent(), run_id="p")
-    wait_until(lambda: is_waiting(client, "p"), "the parent waits")
-    wait_until(lambda: is_waiting(client, "child"), "the child waits")
+    wait_for_status(client.get("p"), "waiting")
+    wait_for_status(client.get("child"), "waiting")
 
     run.signal("end", "done")
 
@@ -280,10 +276,11 @@ def test_a_cleanup_beyond_its_grace_period_is_terminated(
 
     start_worker(program)
     run = client.start(program(), run_id="g")
-    wait_until(lambda: is_waiting(client, "g"), "the run waits")
+    wait_for_status(run, "waiting")
     run.cancel(grace=timedelta(minutes=1))
     cleaning = "select from pgwf_journal.entries where key = '/signal:never#1'"
-    wait_until(lambda: db.execute(cleaning).rowcount == 1 and is_waiting(client, "g"), "the run cleans up")
+    wait_until(lambda: db.execute(cleaning).rowcount == 1, "the run cleans up")
+    wait_for_status(run, "waiting")
 
     clock.advance(seconds=59)
     assert run.status() == "waiting"
@@ -334,7 +331,7 @@ def test_a_cancelled_saga_takes_back_what_it_did_and_retries_that(
     definition: Any = async_trip if is_async else trip
     start_worker(definition)
     run = client.start(definition(), run_id="s")
-    wait_until(lambda: is_waiting(client, "s"), "the rooms are booked")
+    wait_for_status(client.get("s"), "waiting")
 
     run.cancel()
 
@@ -393,7 +390,7 @@ def test_compensations_take_the_time_they_take_whatever_the_grace_period(
 
     start_worker(trip)
     run = client.start(trip(), run_id="s")
-    wait_until(lambda: is_waiting(client, "s"), "the room is booked")
+    wait_for_status(client.get("s"), "waiting")
     run.cancel(grace=timedelta(minutes=1))
     wait_until(lambda: client.get("s").details().attempts == 1, "the compensation failed once")
 

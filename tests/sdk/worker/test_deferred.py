@@ -26,7 +26,7 @@ from pgwf_sdk.replay import (
 from pgwf_sdk.worker._batch import DEFERRED_BYTES_MAX, DEFERRED_ENTRIES_MAX
 from pgwf_sdk.worker._steps import StepCommitted, StepRaised, StepReady, StepReturned
 from tests.sdk.worker.test_driver import NOW, SIGNAL, StillEngine, StillPort, answer, driver_of
-from tests.support import wait_until
+from tests.support import wait_for_status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -335,7 +335,7 @@ def test_the_time_stands_still_at_a_deferred_step_and_is_the_same_in_a_replay(
 ) -> None:
     start_worker(timed)
     run = client.start(timed())
-    wait_until(lambda: run.status() == "waiting", "the run waits")
+    wait_for_status(run, "waiting")
 
     run.signal("go", 1)
 
@@ -351,7 +351,7 @@ def test_a_journal_says_the_same_to_code_that_defers_its_steps_no_longer(
 ) -> None:
     running = start_worker(timed)
     run = client.start(timed())
-    wait_until(lambda: run.status() == "waiting", "the run waits")
+    wait_for_status(run, "waiting")
     running.stop()
 
     start_worker(timed_durably)

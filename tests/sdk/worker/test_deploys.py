@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pgwf_sdk import Client, Context, RetryPolicy, RunFailedError, current_step, ops, step, workflow
-from tests.support import wait_until
+from tests.support import wait_for_status, wait_until
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -24,10 +24,6 @@ SOON = timedelta(seconds=20)
 @step
 def double(x: int) -> int:
     return 2 * x
-
-
-def is_waiting(client: Client, run_id: str) -> bool:
-    return client.get(run_id).status() == "waiting"
 
 
 def test_code_that_no_longer_fits_the_journal_blocks_the_run_until_a_deploy_mends_it(
@@ -51,12 +47,12 @@ def test_code_that_no_longer_fits_the_journal_blocks_the_run_until_a_deploy_mend
 
     old = start_worker(first_version, build="b41")
     run = client.start(first_version())
-    wait_until(lambda: is_waiting(client, run.run_id), "the run waits")
+    wait_for_status(run, "waiting")
     old.stop()
 
     broken = start_worker(renamed, build="b42")
     client.signal(run.run_id, "go", 1)
-    wait_until(lambda: client.get(run.run_id).status() == "blocked", "the run is blocked")
+    wait_for_status(run, "blocked")
     report = db.execute("select report from pgwf_sdk.blocked").fetchone()
     assert report is not None
     assert report[0]["expected"]["key"] == "/step:double#1"
@@ -99,9 +95,9 @@ def test_a_run_that_was_sent_a_wrong_value_goes_on_as_a_fork_from_the_key_that_i
 
     start_worker(asking)
     run = client.start(asking(), run_id="typo")
-    wait_until(lambda: is_waiting(client, run.run_id), "the run waits")
+    wait_for_status(run, "waiting")
     answer(run.run_id, "nine")
-    wait_until(lambda: client.get(run.run_id).status() == "blocked", "the run is blocked")
+    wait_for_status(run, "blocked")
 
     row = db.execute("select report from pgwf_sdk.blocked").fetchone()
     assert row is not None
@@ -114,7 +110,7 @@ def test_a_run_that_was_sent_a_wrong_value_goes_on_as_a_fork_from_the_key_that_i
     assert "not recorded" not in why
 
     forked = client.fork("typo", asking, before=named[1])
-    wait_until(lambda: is_waiting(client, forked.run_id), "the fork waits")
+    wait_for_status(forked, "waiting")
     answer(forked.run_id, 9)
     assert forked.result(timeout=SOON) == 9
     assert client.terminate(run.run_id) == "terminated"
@@ -201,7 +197,8 @@ def test_runs_blocked_by_a_deploy_all_complete_after_the_mended_one(client: Clie
     count = 12
     old = start_worker(version(is_broken=False))
     runs = [client.start(version(is_broken=False)(number), run_id=f"r{number}") for number in range(count)]
-    wait_until(lambda: all(is_waiting(client, run.run_id) for run in runs), "the runs wait")
+    for run in runs:
+        wait_for_status(run, "waiting")
     old.stop()
     broken = start_worker(version(is_broken=True))
     for run in runs:

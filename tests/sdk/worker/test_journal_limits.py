@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pgwf_sdk import AsyncContext, Client, Context, DefinitionError, JournalLimits, step, workflow
-from tests.support import wait_until
+from tests.support import wait_for_status
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -64,7 +64,7 @@ def test_a_run_is_blocked_at_the_limit_and_ends_once_its_code_does(
     run = client.start(counting(form, until=None)(), run_id="r")
 
     with caplog.at_level(logging.WARNING, logger="pgwf_sdk.worker"):
-        wait_until(lambda: run.status() == "blocked", "the run is blocked")
+        wait_for_status(run, "blocked")
     assert entry_count(db) == 10
     report = db.execute("select report from pgwf_sdk.blocked").fetchone()
     assert report is not None
@@ -77,7 +77,7 @@ def test_a_run_is_blocked_at_the_limit_and_ends_once_its_code_does(
     assert warned[0].endswith("it is blocked at 10 entries or 134217728 bytes")
 
     client.resume("r")  # The same code: it is blocked again, and has added nothing.
-    wait_until(lambda: run.status() == "blocked", "the run is blocked again")
+    wait_for_status(run, "blocked")
     assert entry_count(db) == 10
     endless.stop()
 
@@ -89,7 +89,7 @@ def test_a_run_is_blocked_at_the_limit_and_ends_once_its_code_does(
 def test_a_blocked_run_goes_on_under_higher_limits(client: Client, start_worker: StartWorker) -> None:
     low = start_worker(counting("sync", until=20), journal_limits=TEN)
     run = client.start(counting("sync", until=20)(), run_id="r")
-    wait_until(lambda: run.status() == "blocked", "the run is blocked")
+    wait_for_status(run, "blocked")
     low.stop()
 
     start_worker(counting("sync", until=20))
@@ -120,7 +120,7 @@ def test_what_runs_side_by_side_at_the_limit_is_recorded_before_the_run_is_block
 
     start_worker(wide, journal_limits=TEN)
     run = client.start(wide(), run_id="r")
-    wait_until(lambda: run.status() == "blocked", "the run is blocked")
+    wait_for_status(run, "blocked")
 
     assert entry_count(db) == 1 + len(ran)
     assert 9 <= len(ran) <= 13
@@ -134,7 +134,7 @@ def test_bytes_are_limited_too(client: Client, start_worker: StartWorker, db: Co
 
     start_worker(heavy, journal_limits=JournalLimits(bytes_warn=2_000, bytes_max=5_000))
     run = client.start(heavy(), run_id="r")
-    wait_until(lambda: run.status() == "blocked", "the run is blocked")
+    wait_for_status(run, "blocked")
 
     assert entry_count(db) == 6
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pgwf_sdk import Context, RetryPolicy, StepTimeoutError, current_step, step, workflow
-from tests.support import wait_until
+from tests.support import wait_for_status
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -44,7 +44,7 @@ def test_what_a_plain_step_returns_after_its_time_is_dropped(
 
     start_worker(program)
     run = client.start(program(), run_id="late")
-    wait_until(lambda: run.status() == "waiting", "the step is over")
+    wait_for_status(run, "waiting")
     released.set()
     assert late.wait(20)
     run.signal("go", "!")

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from pgwf_sdk import Client, Context, Run, step, workflow
-from tests.support import wait_until
+from tests.support import wait_for_status, wait_until
 
 if TYPE_CHECKING:
     from tests.sdk.worker.conftest import StartWorker
@@ -77,7 +77,7 @@ def test_a_worker_with_runs_in_hand_begins_no_step_of_a_need_that_is_paused(
 ) -> None:
     start_worker(trained, capabilities=["gpu"])
     run = client.start(trained(1))
-    wait_until(lambda: run.status() == "running", "the run is in hand")
+    wait_for_status(run, "running")
 
     db.execute("select pgwf.pause_need('gpu', 'ann')")
     wait_until(lambda: db.execute(HEARD_OF_THE_PAUSE).fetchone(), "the worker has heard of it")

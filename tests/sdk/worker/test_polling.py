@@ -12,7 +12,7 @@ from pgwf_sdk import AsyncContext, Client, Context, RetryPolicy, WaitTimeoutErro
 from pgwf_sdk.replay import Completed
 from tests.sdk.replay.driver import Driver
 from tests.sdk.worker.conftest import StartWorker
-from tests.support import wait_until
+from tests.support import wait_for_status
 
 SOON = timedelta(seconds=30)
 MOMENT = timedelta(milliseconds=20)
@@ -102,7 +102,7 @@ def test_a_run_that_polls_is_in_no_worker_between_two_looks(
     start_worker(ship)
     run = client.start(ship(timedelta(hours=1), timedelta(days=1)))
 
-    wait_until(lambda: run.status() == "waiting", "the run is parked until the next look")
+    wait_for_status(run, "waiting")
     assert db.execute(
         "select a.next_at - a.first_at between interval '59 minutes' and interval '61 minutes' from pgwf_sdk.attempt a"
     ).fetchall() == [(True,)]

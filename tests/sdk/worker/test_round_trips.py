@@ -19,7 +19,7 @@ import pgwf_sql
 from pgwf_journal import Kind, Phase
 from pgwf_sdk import AsyncContext, Client, Context, Worker, step, workflow
 from pgwf_sdk.embedded import EmbeddedServer
-from tests.support import wait_until
+from tests.support import wait_for_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -232,7 +232,7 @@ def test_starting_a_run_is_one_statement(logged_server: LoggedServer) -> None:
 def test_naming_what_a_parked_run_waits_for_costs_no_statement(logged_server: LoggedServer) -> None:
     with Client(logged_server.dsn) as client, working(client, waits_for_signal):
         run = client.start(waits_for_signal())
-        wait_until(lambda: run.status() == "waiting", "the run waits")
+        wait_for_status(run, "waiting")
 
         with psycopg.connect(logged_server.dsn) as db:
             naming, parking = db.execute(

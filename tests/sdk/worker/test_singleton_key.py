@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pgwf_sdk import AsyncClient, Client, Context, InvalidArgumentError, ops, step, workflow
-from tests.support import wait_until
+from tests.support import wait_for_status
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -114,7 +114,7 @@ def test_a_run_that_waits_lets_others_of_its_key_pass(client: Client, start_work
 
     start_worker(waiting, passing)
     first = client.start(waiting(), singleton_key="tenant-7")
-    wait_until(lambda: first.status() == "waiting", "the first run is parked")
+    wait_for_status(first, "waiting")
 
     assert client.start(passing(), singleton_key="tenant-7").result(timeout=SOON) == "passed"
     first.signal("go", "on")

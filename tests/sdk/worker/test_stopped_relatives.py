@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pgwf_sdk import ChildFailedError, Client, Context, RunCancelledError, RunTerminatedError, step, workflow
-from tests.sdk.worker.test_cancelling import LEASE, SOON, ends, idle, is_waiting
-from tests.support import wait_until
+from tests.sdk.worker.test_cancelling import LEASE, SOON, ends, idle
+from tests.support import wait_for_status, wait_until
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -35,7 +35,7 @@ def test_a_parent_that_is_cancelled_takes_its_children_along_but_for_those_it_ha
 
     with pytest.raises(RunCancelledError):
         run.result(timeout=SOON)
-    wait_until(lambda: client.get("spawned").status() == "cancelled", "the spawned child is cancelled")
+    wait_for_status(client.get("spawned"), "cancelled")
     assert ends(db)[:2] == [("called", "cancelled"), ("p", "cancelled")]
     client.signal("let-go", "go", "on")
     assert client.get("let-go", idle).result(timeout=SOON) == "on"
@@ -59,7 +59,7 @@ def test_a_child_whose_parent_is_cancelled_before_a_worker_had_it_runs_none_of_i
 
     start_worker(parent)
     run = client.start(parent(), run_id="p")
-    wait_until(lambda: is_waiting(client, "p"), "the parent waits")
+    wait_for_status(client.get("p"), "waiting")
     assert client.get("p/child#1").status() == "ready"
     run.cancel()
     wait_until(lambda: db.execute("select from pgwf_sdk.inbox where kind = 11").rowcount == 1, "the child is asked")
@@ -89,7 +89,7 @@ def test_a_child_that_is_cancelled_before_a_worker_had_it_lets_its_parent_go_on_
 
     start_worker(parent)
     run = client.start(parent(), run_id="p")
-    wait_until(lambda: is_waiting(client, "p"), "the parent waits")
+    wait_for_status(client.get("p"), "waiting")
 
     assert client.cancel("c", by="ann") == "cancelled"
 

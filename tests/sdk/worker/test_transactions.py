@@ -12,7 +12,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from pgwf_sdk import AsyncContext, Client, Context, RetryPolicy, step, workflow
-from tests.support import wait_until
+from tests.support import wait_for_status, wait_until
 
 if TYPE_CHECKING:
     from pgwf_sdk import Workflow
@@ -109,7 +109,7 @@ def test_what_a_worker_that_lost_its_run_did_in_a_transaction_is_undone(
     start_worker(terminated_meanwhile)
     run = client.start(terminated_meanwhile(), run_id="lost")
 
-    wait_until(lambda: run.status() == "terminated", "the run is terminated")
+    wait_for_status(run, "terminated")
     wait_until(
         lambda: not db.execute(OPEN_TRANSACTIONS).fetchall(),
         "the transaction has ended",

@@ -23,7 +23,7 @@ from pgwf_sdk import (
     step,
     workflow,
 )
-from tests.support import Clock, wait_until
+from tests.support import Clock, wait_for_status, wait_until
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -90,7 +90,7 @@ def test_a_sleeping_run_is_in_no_worker_and_goes_on_when_its_time_has_come(
 ) -> None:
     start_worker(sleeper)
     run = client.start(sleeper())
-    wait_until(lambda: client.get(run.run_id).status() == "waiting", "the run is parked")
+    wait_for_status(run, "waiting")
 
     clock.advance(days=3, seconds=1)
 
@@ -130,7 +130,7 @@ def test_signals_are_received_in_the_order_they_were_sent_before_or_while_the_ru
     run = client.start(delivery())
     client.signal(run.run_id, "delivered", Parcel(1))
     start_worker(delivery)
-    wait_until(lambda: client.get(run.run_id).status() == "waiting", "the run waits for the second signal")
+    wait_for_status(run, "waiting")
 
     client.signal(run.run_id, "delivered", Parcel(10))
 
@@ -148,7 +148,7 @@ def impatient(ctx: Context) -> str:
 def test_a_wait_for_a_signal_ends_at_its_timeout(client: Client, start_worker: StartWorker, clock: Clock) -> None:
     start_worker(impatient)
     run = client.start(impatient())
-    wait_until(lambda: client.get(run.run_id).status() == "waiting", "the run waits")
+    wait_for_status(run, "waiting")
 
     clock.advance(hours=2)
 
@@ -160,7 +160,7 @@ def test_a_signal_that_came_before_the_timeout_wins_however_late_the_run_looks(
 ) -> None:
     worker = start_worker(impatient)
     run = client.start(impatient())
-    wait_until(lambda: client.get(run.run_id).status() == "waiting", "the run waits")
+    wait_for_status(run, "waiting")
     worker.stop()
     clock.advance(minutes=30)
     client.signal(run.run_id, "go", "gone")
@@ -257,7 +257,7 @@ def test_a_run_goes_home_after_its_visit_also_from_a_worker_that_knows_it(
 ) -> None:
     gpu = start_worker(visiting, capabilities=["gpu"])
     run = client.start(visiting())
-    wait_until(lambda: client.get(run.run_id).status() == "waiting", "the run has been at the gpu")
+    wait_for_status(run, "waiting")
     gpu.stop()
 
     start_worker(visiting)
@@ -356,7 +356,7 @@ def test_a_cancelled_run_may_clean_up_before_it_ends(client: Client, start_worke
 
     start_worker(long)
     run = client.start(long())
-    wait_until(lambda: client.get(run.run_id).status() == "waiting", "the run waits")
+    wait_for_status(run, "waiting")
 
     assert client.cancel(run.run_id) == "requested"
 

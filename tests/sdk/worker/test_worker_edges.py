@@ -23,7 +23,7 @@ from pgwf_sdk import (
     step,
     workflow,
 )
-from tests.support import Clock, wait_until
+from tests.support import Clock, wait_for_status, wait_until
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -43,16 +43,12 @@ def two_waits(ctx: Context) -> str:
     return ctx.wait_signal("first", str) + ctx.wait_signal("second", str)
 
 
-def is_waiting(client: Client, run_id: str) -> bool:
-    return client.get(run_id).status() == "waiting"
-
-
 def test_a_paused_run_takes_no_notice_of_signals_until_it_is_resumed(
     client: Client, start_worker: StartWorker, db: Connection[Any]
 ) -> None:
     start_worker(two_waits)
     run = client.start(two_waits(), run_id="p")
-    wait_until(lambda: is_waiting(client, "p"), "the run waits")
+    wait_for_status(client.get("p"), "waiting")
 
     assert client.pause("p") == "paused"
     client.signal("p", "first", "a")
@@ -109,7 +105,8 @@ def test_a_long_pause_between_attempts_is_waited_for_in_the_database(
 
     start_worker(retried)
     run = client.start(retried(), run_id="r")
-    wait_until(lambda: tries and is_waiting(client, "r"), "the run is parked")
+    wait_until(lambda: tries, "the first attempt")
+    wait_for_status(run, "waiting")
     assert db.execute("select no, key from pgwf_sdk.attempt").fetchall() == [(1, "/step:fails_once#1")]
 
     clock.advance(days=2)
@@ -204,7 +201,7 @@ def test_a_journal_longer_than_one_answer_is_replayed_whole(client: Client, star
 
     start_worker(long)
     run = client.start(long())
-    wait_until(lambda: is_waiting(client, run.run_id), "the run waits", seconds=60)
+    wait_for_status(run, "waiting", seconds=60)
 
     client.signal(run.run_id, "go", 1)
 

@@ -28,7 +28,7 @@ from pgwf_sdk._telemetry import Telemetry
 from pgwf_sdk.worker._session import Session
 from pgwf_sdk.worker._settings import Settings, by_name, offered
 from pgwf_sql.database import AsyncDatabase
-from tests.support import wait_until
+from tests.support import wait_for_status, wait_until
 
 if TYPE_CHECKING:
     from tests.sdk.worker.conftest import StartWorker
@@ -353,7 +353,7 @@ def test_a_run_whose_input_its_class_cannot_read_is_blocked_until_that_is_mended
     monkeypatch.setattr(Parcel, "is_broken", True)
     start_worker(ships, ships_async)
 
-    wait_until(lambda: run.status() == "blocked", "it is blocked")
+    wait_for_status(run, "blocked")
 
     monkeypatch.setattr(Parcel, "is_broken", False)
     client.resume("p")
