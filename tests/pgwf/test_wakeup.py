@@ -318,3 +318,37 @@ def test_sleep_on_needs_a_listener_and_read_committed(pgwf: Leasing) -> None:
     with refused("WF020"), pgwf.conn.transaction():
         pgwf.conn.execute("set transaction isolation level repeatable read")
         pgwf.call("sleep_on", listener="w1", channels=["need.python"])
+
+
+@pytest.mark.parametrize("limits", [{"max_active": 1}, {"rate": 0.5, "burst": 1}], ids=["max_active", "rate"])
+def test_a_sweep_wakes_who_sleeps_on_a_limited_need_that_has_work_room_and_a_token(
+    pgwf: Leasing, clock: Clock, ear: Ear, limits: dict[str, float]
+) -> None:
+    """A token comes without a commit, and a claim leaves out a need that another one is counting."""
+
+    def wakes() -> bool:
+        pgwf.sweep()
+        return bool(ear.heard())
+
+    pgwf.limit_need("python", **limits)
+    pgwf.submit("a")
+    pgwf.submit("b")
+    pgwf.value("sleep_on", listener="w1", channels=["need.python"])
+    ear.heard()
+
+    assert wakes(), "a claim that found somebody counting left both"
+    lease = pgwf.take(seconds=7200)
+    assert not wakes(), "there is no room, or no token"
+    if "rate" in limits:
+        clock.advance(seconds=2)
+    else:
+        pgwf.complete(lease)
+        ear.heard()
+    assert wakes()
+    pgwf.pause_need("python")
+    assert not wakes(), "it is paused"
+    pgwf.resume_need("python")
+    pgwf.take()
+    ear.heard()
+    clock.advance(seconds=2)
+    assert not wakes(), "there is no work"

@@ -90,6 +90,11 @@ class Room:
         """These of the capabilities are paused, or limited for all workers together."""
         self._limited_needs = frozenset(needs)
 
+    @property
+    def is_limited_for_all(self) -> bool:
+        """Whether some of the capabilities are paused, or limited for all workers together."""
+        return bool(self._limited_needs)
+
     def watched(self, need: str | None, report: Callable[P, None]) -> Callable[P, None]:
         """`report`, which is told of a step with this need, and after it whoever waits for room, if it makes some."""
         if need not in self._limits:

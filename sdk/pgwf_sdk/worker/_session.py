@@ -133,7 +133,7 @@ class Session:
             worker_id=self._settings.worker_id,
             capabilities=self._settings.capabilities,
             poll=self._settings.poll,
-            heed=self._tender.rouse,
+            tend=self._tender.rouse,
         )
         # The first connection is made here, so that a wrong address or an old schema is an error and not a retry.
         async with await self._connect() as first:

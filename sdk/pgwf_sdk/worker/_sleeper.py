@@ -91,14 +91,14 @@ class Sleeper:
         worker_id: str,
         capabilities: Sequence[str],
         poll: timedelta,
-        heed: Callable[[], None],
+        tend: Callable[[], None],
     ) -> None:
         self._database = database
         self._flusher = flusher
         self._room = room
         self._worker_id = worker_id
         self._capabilities = capabilities
-        self._heed = heed  # There is news of a run in hand, or of this worker.
+        self._tend = tend  # There is news of a run in hand, or of this worker, or time may bring work.
         self._poll_seconds = poll.total_seconds()
 
     async def run(self) -> None:
@@ -118,7 +118,7 @@ class Sleeper:
         try:
             word, *turns = await self._database.run(_channels_of(self._worker_id, self._capabilities))
             bell = _Bell()
-            async with listener.tell([word], self._heed), listener.tell(turns, bell.set):
+            async with listener.tell([word], self._tend), listener.tell(turns, bell.set):
                 bell.clear()
                 self._room.changed = self._flusher.filled = bell.stir
                 while True:
@@ -164,6 +164,8 @@ class Sleeper:
             bell.clear()
             is_past = is_past or await self._database.run(_is_past(xid))
             found_count = await self._flusher.claim()
+            if self._room.is_limited_for_all:
+                self._tend()  # What was left for want of a token, the sweep at its time wakes somebody for.
             if found_count and is_certain and not is_rung:
                 return
             is_certain = is_past and self._flusher.position.is_whole

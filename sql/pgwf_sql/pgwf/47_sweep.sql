@@ -342,10 +342,34 @@ begin
 end
 $$;
 
+-- When a limited need may be claimed: now, or when its next token comes; NULL if it is paused, has no work or no room.
+create or replace function pgwf._claimable_at(p_setting pgwf.need_setting, p_now timestamptz)
+returns timestamptz
+language plpgsql
+stable
+as $$
+declare
+  v_tokens double precision;
+begin
+  if p_setting.paused
+    or (p_setting.max_active is null and p_setting.rate is null)
+    or not exists (
+      select from pgwf.ready as r where r.need = p_setting.need and r.priority between 1 and 4)
+    or p_setting.max_active <= (
+      select count(*) from pgwf.lease as l where l.need = p_setting.need and l.capped)
+  then
+    return null;
+  end if;
+  v_tokens := pgwf._tokens('need', p_setting.need, p_setting.rate, p_setting.burst, p_now);
+  return case when v_tokens < 1 then pgwf._token_at(v_tokens, p_setting.rate, p_now) else p_now end;
+end
+$$;
+
 -- Do what time has made due: end lapsed leases, promote timers, bring up jobs whose key has a token again, archive
 -- cancelled and expired jobs, release who waits for them; at most p_limit jobs of each kind. Returns how many jobs it
 -- moved, 0 when another sweep is running.
--- Locks: only by try, never waits. Errors: 23502, WF001, WF020. Wakes workers for what became runnable.
+-- Locks: only by try, never waits. Errors: 23502, WF001, WF020. Wakes workers for what became runnable, and for limited
+-- needs that have work, room and a token.
 create or replace function pgwf.sweep(p_worker_id text, p_limit int default 500)
 returns int
 language plpgsql
@@ -378,6 +402,9 @@ begin
   if pgwf._sweep_is_due(v_now) then
     perform pgwf._trim(v_now);
   end if;
+  -- A token comes with time alone, and who left out a need that another was counting is told by nobody else.
+  perform pgwf._wake_needs((
+    select array_agg(s.need) from pgwf.need_setting as s where pgwf._claimable_at(s, v_now) <= v_now));
   perform setval('pgwf.sweep_at', pgwf._ms(v_now));
   return v_moved;
 end
@@ -399,18 +426,6 @@ begin
     (select min(t.due) from pgwf.timer as t),
     (select min(l.until) from pgwf.lease as l),
     (select min(k.next_token_at) from pgwf.key_setting as k),
-    (
-      select min(case when s.rate is null or t.tokens >= 1 then v_now else pgwf._token_at(t.tokens, s.rate, v_now) end)
-      from pgwf.need_setting as s
-      cross join lateral pgwf._tokens('need', s.need, s.rate, s.burst, v_now) as t(tokens)
-      where s.need = any (p_worker_caps)
-        and not s.paused
-        and (s.max_active is not null or s.rate is not null)
-        and exists (
-          select from pgwf.ready as r where r.need = s.need and r.priority between 1 and 4)
-        and (
-          s.max_active is null
-          or s.max_active > (select count(*) from pgwf.lease as l where l.need = s.need and l.capped))
-    ));
+    (select min(pgwf._claimable_at(s, v_now)) from pgwf.need_setting as s where s.need = any (p_worker_caps)));
 end
 $$;

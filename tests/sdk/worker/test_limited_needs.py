@@ -58,6 +58,11 @@ def train(x: int) -> int:
     return x + 1
 
 
+@workflow(need="gpu")
+def rendered(ctx: Context, x: int) -> int:
+    return x + 1
+
+
 @workflow
 def trained(ctx: Context, x: int) -> int:
     ctx.step(prepare)
@@ -110,3 +115,16 @@ def test_all_workers_together_do_no_more_at_once_than_the_limit_of_a_need(
     assert [run.result(timeout=SOON) for run in runs] == [2, 3, 4, 5, 6, 7]
     assert stage.at_work_max == 1
     assert stage.done == 12
+
+
+def test_a_rate_is_used_up_whatever_the_poll(
+    client: Client, start_worker: StartWorker, db: psycopg.Connection[Any]
+) -> None:
+    """Nobody commits anything when a token comes: the workers themselves know when to look again."""
+    db.execute("select pgwf.limit_need('gpu', 'ann', p_rate => 20, p_burst => 1)")
+    for _ in range(2):
+        start_worker(rendered, capabilities=["gpu"], poll=timedelta(hours=1), lease=timedelta(hours=1))
+
+    runs = [client.start(rendered(x)) for x in range(10)]
+
+    assert [run.result(timeout=SOON) for run in runs] == list(range(1, 11))
