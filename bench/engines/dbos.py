@@ -82,7 +82,8 @@ class DbosEngine:
                 "sys_db_pool_size": POOL_SIZE,
             }
         )
-        DBOS.listen_queues([]) if executor == "install" else None
+        if executor == "install":
+            DBOS.listen_queues([])
         _define()
         DBOS.launch()
 

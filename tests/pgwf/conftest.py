@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from pgwf import Client
 from tests.pgwf.leasing import Leasing
 from tests.pgwf.racing import Racer
 
@@ -94,6 +95,22 @@ def pgwf(db: psycopg.Connection[Any], clock: Clock) -> Iterator[Leasing]:
         return
     db.rollback()
     assert leasing.broken() == []
+
+
+@pytest.fixture
+def lapsed(pgwf: Leasing, clock: Clock) -> dict[str, Any]:
+    """A lease of job `a` whose time is over; no sweep has ended it."""
+    pgwf.submit("a")
+    lease = pgwf.take(seconds=60)
+    clock.advance(seconds=60)
+    return lease
+
+
+@pytest.fixture
+def client(dsn: str, database: str) -> Iterator[Client]:
+    """A client that hears notifications, also behind a pooler."""
+    with Client(dsn, listen_dsn=database) as client:
+        yield client
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import asyncio
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -36,12 +36,6 @@ from tests.pgwf.clients import CAPS, WORKER, asleep, submit, take
 from tests.support import Clock, Session, wait_until
 
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-def client(dsn: str, database: str) -> Iterator[Client]:
-    with Client(dsn, listen_dsn=database) as client:
-        yield client
 
 
 def test_a_submitted_job_is_leased_and_completed(client: Client) -> None:

@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,12 +13,6 @@ from pgwf import (
 from pgwf_sdk.embedded import EmbeddedServer
 from tests.pgwf.clients import WORKER, submit, take
 from tests.support import Clock, wait_until
-
-
-@pytest.fixture
-def client(dsn: str) -> Iterator[Client]:
-    with Client(dsn) as client:
-        yield client
 
 
 @pytest.mark.parametrize("call", ["complete", "reschedule", "release"])

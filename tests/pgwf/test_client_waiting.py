@@ -1,10 +1,9 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from threading import Thread
 from typing import Any
 
 import psycopg
-import pytest
 
 from pgwf import (
     Client,
@@ -16,12 +15,6 @@ from tests.pgwf.clients import CAPS, WORKER, asleep, submit
 from tests.support import Session, wait_until
 
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-def client(dsn: str, database: str) -> Iterator[Client]:
-    with Client(dsn, listen_dsn=database) as client:
-        yield client
 
 
 def awaiting(client: Client, **options: Any) -> tuple[Thread, list[Lease]]:

@@ -10,17 +10,14 @@ import psycopg
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     initialize,
     invariant,
     precondition,
     rule,
 )
 
-from tests.pgwf.leasing import Leasing
-from tests.pgwf.machines import pick, play
+from tests.pgwf.machines import CoreMachine, pick, play
 from tests.pgwf.modelled_jobs import Job, Jobs, Lease
-from tests.support import Clock
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -41,38 +38,23 @@ offers = st.sets(needs, min_size=1)
 lease_seconds = st.sampled_from([1, 1, 30])
 
 
-class LeasingMachine(RuleBasedStateMachine):
+class LeasingMachine(CoreMachine):
     """One client. Each rule calls the core and does the same to the model."""
-
-    dsn: str
-    reset: str
 
     def __init__(self) -> None:
         super().__init__()
-        self.conn = psycopg.connect(self.dsn, autocommit=True)
-        self.pgwf = Leasing(self.conn)
-        self.count = 0
+        self.model = Jobs(self.clock, threshold=1)
 
     @initialize(
         jobs=st.lists(st.tuples(needs, keys, priorities), min_size=3, max_size=6), seconds=lease_seconds, waits=choice
     )
     def start(self, jobs: list[tuple[str, str | None, int]], seconds: int, waits: int) -> None:
         """Some jobs, of which three are leased if their keys let them, and one that waits for one of these."""
-        self.conn.execute(self.reset)
-        self.clock = Clock(self.conn)
-        self.model = Jobs(self.clock, threshold=1)
         self.set_threshold(1)
         for need, key, priority in jobs:
             self.submit(need, key, priority, waits=[], delay=None, life=None)
         self.get_work(set(NEEDS), CLAIM_MIN, seconds)
         self.submit("a", None, 3, waits=[waits], delay=None, life=None)
-
-    def teardown(self) -> None:
-        self.conn.close()
-
-    @property
-    def now(self) -> datetime:
-        return self.clock.now()
 
     def later(self, seconds: int | None) -> datetime | None:
         return None if seconds is None else self.now + timedelta(seconds=seconds)
@@ -371,8 +353,6 @@ class LeasingMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_job_is_as_the_model_says(self) -> None:
-        if not hasattr(self, "model"):
-            return
         live = self.pgwf.rows(
             "select job_id, status, next_need, priority, singleton_key, wait_for, lease_expiration_count as lapses,"
             " consecutive_expirations as streak, lease_id from pgwf.jobs_with_status"
@@ -382,11 +362,6 @@ class LeasingMachine(RuleBasedStateMachine):
         }
         archived = self.pgwf.rows("select job_id, outcome from pgwf.jobs_archive")
         assert {row["job_id"]: row["outcome"] for row in archived} == self.model.finished
-
-    @invariant()
-    def no_invariant_is_broken(self) -> None:
-        if hasattr(self, "model"):
-            assert self.pgwf.broken() == []
 
 
 def test_any_sequence_of_calls_does_what_the_model_does(database: str, reset: str) -> None:

@@ -6,26 +6,20 @@ the beginning does, however old the position is.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psycopg
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     initialize,
-    invariant,
     precondition,
     rule,
 )
 
-from tests.pgwf.leasing import Leasing
-from tests.pgwf.machines import pick, play
+from tests.pgwf.machines import CoreMachine, pick, play
 from tests.pgwf.modelled import Bucket
 from tests.pgwf.test_position import CAPS, Worker
-from tests.support import Clock
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -60,29 +54,17 @@ class Need:
     bucket: Bucket = field(default_factory=lambda: Bucket(burst=BURST))
 
 
-class ClaimsMachine(RuleBasedStateMachine):
+class ClaimsMachine(CoreMachine):
     """Each rule calls the core and does the same to the model."""
-
-    dsn: str
-    reset: str
 
     def __init__(self) -> None:
         super().__init__()
-        self.closing = ExitStack()
-        self.conn = self.connect()
-        self.pgwf = Leasing(self.conn)
         self.jobs: dict[str, Job] = {}
         self.needs = {need: Need() for need in CAPS}
         self.aging = timedelta(seconds=60)
-        self.count = 0
-
-    def connect(self) -> psycopg.Connection[Any]:
-        return self.closing.enter_context(psycopg.connect(self.dsn, autocommit=True))
 
     @initialize(jobs=st.lists(st.tuples(needs, priorities), min_size=3, max_size=8))
     def start(self, jobs: list[tuple[str, int]]) -> None:
-        self.conn.execute(self.reset)
-        self.clock = Clock(self.conn)
         self.pgwf.call("set_crash_concern_threshold", threshold=THRESHOLD)
         self.workers = [Worker(self.connect()) for _ in range(3)]
         for worker in self.workers[:2]:
@@ -90,13 +72,6 @@ class ClaimsMachine(RuleBasedStateMachine):
         for need, priority in jobs:
             self.submit(need, priority, delay=None)
         self.claim(0, limit=3, whole=False)
-
-    def teardown(self) -> None:
-        self.closing.close()
-
-    @property
-    def now(self) -> datetime:
-        return self.clock.now()
 
     # What the contract says
 
@@ -263,11 +238,6 @@ class ClaimsMachine(RuleBasedStateMachine):
         self.sweep()
         self.claim(which, len(self.jobs), whole=False)
         assert all(job.shelved or job.leased_until for job in self.jobs.values())
-
-    @invariant()
-    def no_invariant_is_broken(self) -> None:
-        if hasattr(self, "clock"):
-            assert self.pgwf.broken() == []
 
 
 def test_any_worker_is_handed_what_the_model_says_wherever_it_begins(database: str, reset: str) -> None:

@@ -7,17 +7,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 
-from tests.pgwf.leasing import Leasing, refused
-from tests.pgwf.machines import pick, play
+from tests.pgwf.leasing import refused
+from tests.pgwf.machines import CoreMachine, pick, play
 from tests.pgwf.modelled import Bucket
-from tests.support import Clock
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    pass
 
 NEEDS = ["a", "b"]
 KEYS = ["K", "L"]
@@ -48,37 +46,22 @@ class Limit:
     bucket: Bucket = field(default_factory=Bucket)
 
 
-class KeysMachine(RuleBasedStateMachine):
+class KeysMachine(CoreMachine):
     """Each rule calls the core and does the same to the model. No lease lapses: who is leased stays so."""
-
-    dsn: str
-    reset: str
 
     def __init__(self) -> None:
         super().__init__()
-        self.conn = psycopg.connect(self.dsn, autocommit=True)
-        self.pgwf = Leasing(self.conn)
         self.jobs: dict[str, Job] = {}
         self.limits = {key: Limit() for key in KEYS}
-        self.count = 0
 
     @initialize(jobs=new_jobs, max_active=max_actives, rate=rates, burst=bursts)
     def start(
         self, jobs: list[tuple[str, str | None, int]], max_active: int | None, rate: float | None, burst: int
     ) -> None:
-        self.conn.execute(self.reset)
-        self.clock = Clock(self.conn)
         self.limit("K", max_active, rate, burst)
         self.submit(jobs)
 
-    def teardown(self) -> None:
-        self.conn.close()
-
     # What the contract says
-
-    @property
-    def now(self) -> datetime:
-        return self.clock.now()
 
     def places(self, key: str) -> int:
         leased = sum(job.lease_id is not None and job.key == key for job in self.jobs.values())
@@ -186,11 +169,6 @@ class KeysMachine(RuleBasedStateMachine):
         next_wakeup: Any = self.pgwf.value("next_wakeup", worker_caps=[need])
         assert next_wakeup is not None
         assert next_wakeup <= next_token_at
-
-    @invariant()
-    def no_invariant_is_broken(self) -> None:
-        if hasattr(self, "clock"):
-            assert self.pgwf.broken() == []
 
 
 def test_any_sequence_of_claims_and_limits_hands_out_what_the_model_says(database: str, reset: str) -> None:

@@ -75,12 +75,23 @@ def test_a_registrant_waits_for_whoever_ends_the_job_and_sees_the_end(
     assert pgwf.status("kid") == ("READY" if committed else "PENDING_JOBS")
 
 
+def prepare_over(pgwf: Leasing, clock: Clock, registrant: str, end: str) -> dict[str, Any]:
+    """Make a job `dep` that is cancelled or expired and not archived yet, and return the arguments of `registrant`."""
+    if end == "expired":
+        register, _ = prepare(pgwf, registrant, expires_at=clock.now() + timedelta(seconds=1))
+        clock.advance(days=2)
+    else:
+        register, cancel = prepare(pgwf, registrant)
+        pgwf.call("cancel_job", **cancel)
+    return register
+
+
 @pytest.mark.parametrize("registrant", REGISTRANTS)
-def test_a_registrant_waits_for_the_archiving_of_a_cancelled_job(
-    pgwf: Leasing, racers: tuple[Racer, Racer], registrant: str
+@pytest.mark.parametrize("end", ["cancelled", "expired"])
+def test_a_registrant_waits_for_the_archiving_of_a_job_that_is_over(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], registrant: str, end: str
 ) -> None:
-    register, end = prepare(pgwf, registrant)
-    pgwf.call("cancel_job", **end)
+    register = prepare_over(pgwf, clock, registrant, end)
     first, second = racers
     first.begin()
     assert first.sweep() == 1
@@ -89,15 +100,15 @@ def test_a_registrant_waits_for_the_archiving_of_a_cancelled_job(
     first.commit()
 
     assert isinstance(outcome(registering), list)
-    assert (pgwf.status("dep"), pgwf.status("kid")) == ("cancelled", "READY")
+    assert (pgwf.status("dep"), pgwf.status("kid")) == (end, "READY")
 
 
 @pytest.mark.parametrize("registrant", REGISTRANTS)
-def test_a_sweep_passes_over_a_job_somebody_is_about_to_wait_for(
-    pgwf: Leasing, racers: tuple[Racer, Racer], registrant: str
+@pytest.mark.parametrize("end", ["cancelled", "expired"])
+def test_a_sweep_passes_over_a_job_that_is_over_while_somebody_is_about_to_wait_for_it(
+    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], registrant: str, end: str
 ) -> None:
-    register, end = prepare(pgwf, registrant)
-    pgwf.call("cancel_job", **end)
+    register = prepare_over(pgwf, clock, registrant, end)
     first, second = racers
     first.begin()
     first.call(registrant, **register)
@@ -105,8 +116,9 @@ def test_a_sweep_passes_over_a_job_somebody_is_about_to_wait_for(
     assert second.sweep() == 0
     first.commit()
 
-    assert pgwf.status("kid") == "READY"
+    assert pgwf.status("kid") == ("READY" if end == "cancelled" else "PENDING_JOBS")
     assert pgwf.sweep() == 1
+    assert (pgwf.status("dep"), pgwf.status("kid")) == (end, "READY")
 
 
 def test_two_completers_of_one_waiter_release_it_once(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
@@ -326,41 +338,6 @@ def test_whoever_ends_a_job_has_its_waiter_before_its_key(
     pgwf.sweep()
     assert pgwf.status("A") == ("completed" if ender.startswith("complete") else "cancelled")
     assert pgwf.status("B") == "cancelled"
-
-
-@pytest.mark.parametrize("registrant", REGISTRANTS)
-def test_a_registrant_waits_for_the_archiving_of_an_expired_job(
-    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], registrant: str
-) -> None:
-    register, _ = prepare(pgwf, registrant, expires_at=clock.now() + timedelta(seconds=1))
-    clock.advance(days=2)
-    first, second = racers
-    first.begin()
-    assert first.sweep() == 1
-
-    registering = second.start_blocked(registrant, **register)
-    first.commit()
-
-    assert isinstance(outcome(registering), list)
-    assert (pgwf.status("dep"), pgwf.status("kid")) == ("expired", "READY")
-
-
-@pytest.mark.parametrize("registrant", REGISTRANTS)
-def test_a_sweep_passes_over_an_expired_job_somebody_is_about_to_wait_for(
-    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], registrant: str
-) -> None:
-    register, _ = prepare(pgwf, registrant, expires_at=clock.now() + timedelta(seconds=1))
-    clock.advance(days=2)
-    first, second = racers
-    first.begin()
-    first.call(registrant, **register)
-
-    assert second.sweep() == 0
-    first.commit()
-
-    assert pgwf.status("kid") == "PENDING_JOBS"
-    assert pgwf.sweep() == 1
-    assert (pgwf.status("dep"), pgwf.status("kid")) == ("expired", "READY")
 
 
 @pytest.mark.parametrize("end", ["expired", "cancelled"])

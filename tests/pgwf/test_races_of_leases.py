@@ -27,14 +27,11 @@ HOLDERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("function", HOLDERS)
 def test_a_sweep_passes_over_a_lease_whose_holder_is_calling(
-    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], function: str
+    pgwf: Leasing, racers: tuple[Racer, Racer], lapsed: dict[str, Any], function: str
 ) -> None:
-    pgwf.submit("a")
-    lease = pgwf.take(seconds=60)
-    clock.advance(seconds=60)
     first, second = racers
     first.begin()
-    first.call(function, **held(lease), **HOLDERS[function])
+    first.call(function, **held(lapsed), **HOLDERS[function])
 
     assert second.sweep() == 0
     first.commit()
@@ -45,18 +42,15 @@ def test_a_sweep_passes_over_a_lease_whose_holder_is_calling(
 
 
 def test_a_sweep_that_is_about_to_end_a_lease_sees_that_it_was_extended(
-    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
+    pgwf: Leasing, racers: tuple[Racer, Racer], lapsed: dict[str, Any]
 ) -> None:
     """It has read which leases are past their time when the holder comes."""
-    pgwf.submit("a")
-    lease = pgwf.take(seconds=60)
-    clock.advance(seconds=60)
     holder, sweeper = racers
     holder.begin()
     holder.session.run("lock table pgwf.lease in exclusive mode")  # which leaves reading to others
     sweeping = sweeper.start_blocked("sweep", worker_id="s")
 
-    holder.call("extend_lease", **held(lease))
+    holder.call("extend_lease", **held(lapsed))
     holder.commit()
 
     assert outcome(sweeping) == [(0,)]
@@ -65,16 +59,13 @@ def test_a_sweep_that_is_about_to_end_a_lease_sees_that_it_was_extended(
 
 @pytest.mark.parametrize("function", HOLDERS)
 def test_a_late_call_waits_for_the_sweep_and_finds_its_lease_lost(
-    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], function: str
+    pgwf: Leasing, racers: tuple[Racer, Racer], lapsed: dict[str, Any], function: str
 ) -> None:
-    pgwf.submit("a")
-    lease = pgwf.take(seconds=60)
-    clock.advance(seconds=60)
     first, second = racers
     first.begin()
     assert first.sweep() == 1
 
-    calling = second.start_blocked(function, **held(lease), **HOLDERS[function])
+    calling = second.start_blocked(function, **held(lapsed), **HOLDERS[function])
     first.commit()
 
     assert outcome(calling) == "WF002"
@@ -83,16 +74,13 @@ def test_a_late_call_waits_for_the_sweep_and_finds_its_lease_lost(
 
 @pytest.mark.parametrize("function", HOLDERS)
 def test_a_late_call_goes_through_when_the_sweep_is_rolled_back(
-    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], function: str
+    pgwf: Leasing, racers: tuple[Racer, Racer], lapsed: dict[str, Any], function: str
 ) -> None:
-    pgwf.submit("a")
-    lease = pgwf.take(seconds=60)
-    clock.advance(seconds=60)
     first, second = racers
     first.begin()
     first.sweep()
 
-    calling = second.start_blocked(function, **held(lease), **HOLDERS[function])
+    calling = second.start_blocked(function, **held(lapsed), **HOLDERS[function])
     first.rollback()
 
     assert isinstance(outcome(calling), list)
@@ -143,12 +131,9 @@ def test_sets_of_leases_in_opposite_orders_do_not_deadlock(
 
 @both_ends
 def test_a_cancel_waits_for_a_sweep_that_ends_the_lease_and_releases_who_waits(
-    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], committed: bool
+    pgwf: Leasing, racers: tuple[Racer, Racer], lapsed: dict[str, Any], committed: bool
 ) -> None:
-    pgwf.submit("a")
     pgwf.submit("waiter", "other", wait_for=["a"])
-    pgwf.take(seconds=60)
-    clock.advance(seconds=60)
     first, second = racers
     first.begin()
     assert first.sweep() == 1

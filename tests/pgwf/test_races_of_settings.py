@@ -180,12 +180,10 @@ def test_a_threshold_waits_for_a_lapse_in_flight_and_decides_after_it(
 
 
 @pytest.mark.parametrize("function", [*UNHELD, "cancel_job", "clear_crash_concern"])
+@pytest.mark.usefixtures("lapsed")
 def test_a_call_that_has_to_end_a_lapsed_lease_waits_for_a_threshold_that_is_being_set(
-    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer], function: str
+    pgwf: Leasing, racers: tuple[Racer, Racer], function: str
 ) -> None:
-    pgwf.submit("a")
-    pgwf.take(seconds=1)
-    clock.advance(seconds=1)
     first, second = racers
     first.begin()
     first.call("set_crash_concern_threshold", threshold=3)
@@ -201,12 +199,8 @@ def test_a_call_that_has_to_end_a_lapsed_lease_waits_for_a_threshold_that_is_bei
     assert pgwf.events("a")[2] == "lease_lapsed"
 
 
-def test_a_lapse_is_left_for_later_while_the_threshold_changes(
-    pgwf: Leasing, clock: Clock, racers: tuple[Racer, Racer]
-) -> None:
-    pgwf.submit("a")
-    pgwf.take(seconds=1)
-    clock.advance(seconds=1)
+@pytest.mark.usefixtures("lapsed")
+def test_a_lapse_is_left_for_later_while_the_threshold_changes(pgwf: Leasing, racers: tuple[Racer, Racer]) -> None:
     first, second = racers
     first.begin()
     first.call("set_crash_concern_threshold", threshold=1)
