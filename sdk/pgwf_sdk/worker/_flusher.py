@@ -26,6 +26,7 @@ from pgwf_sdk.worker._advance import (
 from pgwf_sdk.worker._clock import DatabaseClock
 from pgwf_sdk.worker._driver import Driver
 from pgwf_sdk.worker._lone import LoneCall
+from pgwf_sdk.worker._outage import line_of
 from pgwf_sdk.worker._position import Position
 from pgwf_sdk.worker._recovery import Recovery
 from pgwf_sdk.worker._rests import REST_SECONDS_MIN, Rests
@@ -360,7 +361,7 @@ class Flusher:
             self._connection = None
 
     async def _reconnect(self, error: psycopg.Error) -> None:
-        log.warning("worker %s: the database cannot be reached (%s); trying again", self._worker_id, error)
+        log.warning("worker %s: the database cannot be reached (%s); trying again", self._worker_id, line_of(error))
         await self._disconnect()
         pause = _RECONNECT_SECONDS_MIN
         while True:

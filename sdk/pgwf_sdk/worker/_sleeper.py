@@ -14,7 +14,6 @@ has forgotten who sleeps.
 
 import asyncio
 import contextlib
-import logging
 import random
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -23,10 +22,9 @@ from typing import Final
 import psycopg
 
 from pgwf_sdk.worker._flusher import Flusher
+from pgwf_sdk.worker._outage import Outage
 from pgwf_sdk.worker._room import Room
 from pgwf_sql.database import AsyncDatabase, AsyncListener, Statement, read_nothing, read_value
-
-log = logging.getLogger("pgwf_sdk.worker")
 
 _RECONNECT_SECONDS: Final = 1.0
 _PAUSE_SECONDS_MIN: Final = 0.005
@@ -100,6 +98,7 @@ class Sleeper:
         self._capabilities = capabilities
         self._tend = tend  # There is news of a run in hand, or of this worker, or time may bring work.
         self._poll_seconds = poll.total_seconds()
+        self._outage = Outage(worker_id, "hear of work")
 
     async def run(self) -> None:
         """Sleep and wake until cancelled; faults of the database are waited out."""
@@ -110,7 +109,7 @@ class Sleeper:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():  # A statement that is cancelled may end with such an error.
                     return
-                log.warning("worker %s: cannot hear of work just now: %s", self._worker_id, error)
+                self._outage.failed(error)
                 await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def _sleep_and_wake(self) -> None:
@@ -119,6 +118,7 @@ class Sleeper:
             word, *turns = await self._database.run(_channels_of(self._worker_id, self._capabilities))
             bell = _Bell()
             async with listener.tell([word], self._tend), listener.tell(turns, bell.set):
+                self._outage.is_over()
                 bell.clear()
                 self._room.changed = self._flusher.filled = bell.stir
                 while True:

@@ -17,6 +17,7 @@ from uuid import UUID
 
 import psycopg
 
+from pgwf_sdk.worker._outage import Outage
 from pgwf_sql.database import Database, Row, Statement, execute, read_nothing, read_value
 
 log = logging.getLogger("pgwf_sdk.worker")
@@ -141,6 +142,7 @@ class Tender(threading.Thread):
         self._is_stopped = False
         self._is_draining = False
         self._is_new = True
+        self._outage = Outage(worker_id, "keep its leases alive")
         self.contact_time: float | None = None
         """When the database last answered, on the monotonic clock; None: never."""
 
@@ -170,7 +172,7 @@ class Tender(threading.Thread):
                     self._tend(connection)
                     execute(connection, _goodbye(self._worker_id))
             except psycopg.Error as error:
-                log.warning("worker %s: its leases cannot be kept alive just now: %s", self._worker_id, error)
+                self._outage.failed(error)
                 self._wait(_RECONNECT_SECONDS)
 
     def _tend(self, connection: psycopg.Connection[Any]) -> None:
@@ -180,6 +182,7 @@ class Tender(threading.Thread):
                 self._kept(execute(connection, keepalive(self._worker_id, held, self._lease)))
             found = execute(connection, _tend(self._worker_id, self._capabilities, self._build, self._slots, len(held)))
             self.contact_time = time.monotonic()
+            self._outage.is_over()
             self._limited(found.limited_needs)
             if found.is_draining and not self._is_draining:
                 self._is_draining = True  # Once: whoever hears of it twice is to stop at once.
