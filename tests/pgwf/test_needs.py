@@ -203,6 +203,23 @@ def test_old_token_buckets_are_trimmed_by_the_sweep(pgwf: Leasing, clock: Clock)
     assert len(pgwf.rows("select from pgwf.bucket")) == 1
 
 
+@pytest.mark.parametrize("rate", [5e-324, 1e-300, 1e300, 1.7e308])
+def test_no_rate_makes_a_claim_fail_however_long_ago_the_last_was(pgwf: Leasing, clock: Clock, rate: float) -> None:
+    fill(pgwf, "mail", 3)
+    pgwf.limit_need("mail", rate=rate)
+    pgwf.call("limit_key", key="K", worker_id="w", max_active=3, rate=rate)
+    for name in ("a", "b", "c"):
+        pgwf.submit(name, "keyed", singleton_key="K")
+    pgwf.get_work("mail", "keyed", limit=2)
+
+    for days in (0.00001, 1, 100_000):
+        clock.advance(days=days)
+        pgwf.get_work("mail", "keyed", limit=2)
+        pgwf.value("next_wakeup", worker_caps=["mail", "keyed"])
+
+    assert pgwf.broken() == []
+
+
 @pytest.mark.parametrize(
     ("limits", "message"),
     [

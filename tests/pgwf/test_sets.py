@@ -294,6 +294,40 @@ def test_arrays_of_unequal_length_are_refused(pgwf: Leasing, function: str, argu
         pgwf.call(function, worker_id="w", **arguments)
 
 
+@pytest.mark.parametrize("ids", ["[0:1]={new,live}", "[2:3]={new,live}", "{{new,live}}"])
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        ("submit_jobs", {"next_needs": ["python", "python"], "wait_for": Jsonb([["nobody"], None])}),
+        ("complete_jobs", {"lease_ids": [LOST, LOST]}),
+        ("extend_leases", {"lease_ids": [LOST, LOST]}),
+        ("reschedule_jobs", {"lease_ids": [LOST, LOST], "next_needs": ["x", "y"]}),
+    ],
+)
+def test_ids_in_an_array_whose_places_are_not_its_subscripts_are_refused(
+    pgwf: Leasing, function: str, arguments: dict[str, Any], ids: str
+) -> None:
+    pgwf.submit("live")
+
+    with refused("WF001", "an array must have one dimension and begin at 1"):
+        pgwf.call(function, worker_id="w", job_ids=ids, **arguments)
+    assert pgwf.status("live") == "READY"
+
+
+@pytest.mark.parametrize("names", ["[0:1]={a,b}", "{{a,b}}"])
+def test_other_arrays_whose_places_are_not_their_subscripts_are_refused(pgwf: Leasing, names: str) -> None:
+    for function, arguments in (
+        ("get_work", {"worker_caps": names}),
+        ("worker_heartbeat", {"capabilities": names}),
+        ("submit_job", {"job_id": "c", "next_need": "x", "wait_for": names}),
+        ("submit_jobs", {"job_ids": ["a", "b"], "next_needs": names}),
+        ("reschedule_unheld_job", {"job_id": "c", "next_need": "x", "wait_for": names}),
+        ("reschedule_job", {"job_id": "c", "lease_id": LOST, "next_need": "x", "wait_for": names}),
+    ):
+        with refused("WF001", "an array must have one dimension and begin at 1"):
+            pgwf.call(function, worker_id="w", **arguments)
+
+
 @pytest.mark.parametrize("wait_for", ["a", 1, {}, [["a"], "b"], [1, None]])
 def test_wait_for_that_is_not_an_array_of_arrays_is_refused(pgwf: Leasing, wait_for: Any) -> None:
     expected = "wait_for must be an array that holds, for each job, an array of job ids or null"

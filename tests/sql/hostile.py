@@ -297,6 +297,9 @@ def hostile(kind: str, *, is_first: bool) -> Iterator[Any]:
         yield [value]
     plain = next(value for value in HOSTILE[element][1:] if value not in ("", HUGE))
     yield [plain, plain]
+    yield [[plain, plain], [plain, plain]]
+    if not isinstance(plain, bytes):
+        yield f'[0:1]={{"{plain}","{plain}"}}'
     if is_first:
         yield [f"{plain}{i}" for i in range(MANY)] if element == "text" else [plain] * MANY
 

@@ -74,22 +74,59 @@ begin
 end
 $$;
 
--- Refuses parallel arrays that differ in length. NULL stands for "not given" and passes.
-create or replace function pgwf._require_lengths(p_length int, variadic p_lengths int[])
+-- The bounds of an array as text, '{}' for an empty one, NULL for none.
+create or replace function pgwf._bounds(p_array anyarray)
+returns text
+language sql
+immutable
+as $$ select case when cardinality(p_array) = 0 then '{}' else array_dims(p_array) end $$;
+
+-- Refuses bounds of arrays that are no lists: subscripts would name other elements than their places do.
+create or replace function pgwf._require_lists(variadic p_bounds text[])
 returns void
 language plpgsql
 immutable
 as $$
 begin
-  if p_length is null then
+  if array_to_string(p_bounds, ',') !~ '^((\{\}|\[1:\d+\])(,|$))*$' then
+    perform pgwf._refuse(
+      'WF001',
+      format('an array must have one dimension and begin at 1, not at these bounds: %s', array_to_string(p_bounds, ', ')));
+  end if;
+end
+$$;
+
+-- Refuses bounds of parallel arrays that differ in length, or are no lists. NULL stands for "not given" and passes.
+create or replace function pgwf._require_parallel(p_bounds text, variadic p_others text[])
+returns void
+language plpgsql
+immutable
+as $$
+begin
+  if p_bounds is null then
     perform pgwf._refuse('23502', 'the array of job ids cannot be null');
   end if;
-  if not p_length = all (p_lengths) then
+  perform pgwf._require_lists(variadic p_bounds || p_others);
+  if not p_bounds = all (p_others) then
     perform pgwf._refuse(
       'WF021',
-      format('parallel arrays differ in length: %s items, but also %s', p_length, p_lengths::text),
+      format('parallel arrays differ in length: bounds are %s, but also %s', p_bounds, array_to_string(p_others, ', ')),
       'give one element per job in every array, or leave the array out');
   end if;
+end
+$$;
+
+-- The ids of a list without its NULLs; no list is an empty one.
+create or replace function pgwf._listed(p_ids text[])
+returns text[]
+language plpgsql
+immutable
+as $$
+begin
+  if array_ndims(p_ids) > 1 or array_lower(p_ids, 1) <> 1 then
+    perform pgwf._require_lists(array_dims(p_ids));
+  end if;
+  return coalesce(array_remove(p_ids, null), '{}');
 end
 $$;
 

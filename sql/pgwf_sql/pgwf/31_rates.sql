@@ -13,7 +13,8 @@ as $$
     when p_rate is not null then least(
       p_burst,
       coalesce((
-        select b.tokens + p_rate * greatest(extract(epoch from p_now - b.filled_at), 0)
+        -- Within these bounds no product overflows or underflows, which would fail every claim.
+        select b.tokens + least(greatest(p_rate, 1e-15), 1e15) * greatest(extract(epoch from p_now - b.filled_at), 0)
         from pgwf.bucket as b
         where b.kind = p_kind
           and b.name = p_name
@@ -30,7 +31,7 @@ language sql
 stable
 as $$
   -- A rate may be as low as one likes, an interval is not as long as one likes.
-  select p_now + make_interval(secs => least((floor(p_tokens) + 1 - p_tokens) / p_rate, 1e9))
+  select p_now + make_interval(secs => least((floor(p_tokens) + 1 - p_tokens) / greatest(p_rate, 1e-15), 1e9))
 $$;
 
 -- Takes a token for each started job out of the buckets of those needs or keys that have a rate; each is named once

@@ -231,9 +231,9 @@ begin
 end
 $$;
 
--- How many jobs a jsonb array of waits speaks of, or NULL when it was left out.
-create or replace function pgwf._waits_length(p_wait_for jsonb)
-returns int
+-- The bounds (_bounds) of a jsonb array of waits, or NULL when it was left out.
+create or replace function pgwf._waits_bounds(p_wait_for jsonb)
+returns text
 language plpgsql
 immutable
 as $$
@@ -246,7 +246,7 @@ begin
       select from jsonb_array_elements(p_wait_for) as i(waits)
       where jsonb_typeof(i.waits) not in ('array', 'null'))
   then
-    return jsonb_array_length(p_wait_for);
+    return case jsonb_array_length(p_wait_for) when 0 then '{}' else format('[1:%s]', jsonb_array_length(p_wait_for)) end;
   end if;
   perform pgwf._refuse(
     'WF001',
@@ -303,7 +303,7 @@ as $$
 declare
   v_now timestamptz := pgwf._now();
   v_flaw text := pgwf._job_flaw(p_job_id, p_next_need, p_priority, p_singleton_key);
-  v_wait_for text[] := coalesce(array_remove(p_wait_for, null), '{}');
+  v_wait_for text[] := pgwf._listed(p_wait_for);
   v_result record;
 begin
   perform pgwf._require_worker(p_worker_id);
@@ -370,9 +370,9 @@ declare
   v_wait_ids text[];
 begin
   perform pgwf._require_worker(p_worker_id);
-  perform pgwf._require_lengths(
-    cardinality(p_job_ids), cardinality(p_next_needs), cardinality(p_singleton_keys), cardinality(p_available_at),
-    cardinality(p_expires_at), cardinality(p_priorities), pgwf._waits_length(p_wait_for));
+  perform pgwf._require_parallel(
+    pgwf._bounds(p_job_ids), pgwf._bounds(p_next_needs), pgwf._bounds(p_singleton_keys), pgwf._bounds(p_available_at),
+    pgwf._bounds(p_expires_at), pgwf._bounds(p_priorities), pgwf._waits_bounds(p_wait_for));
   if p_wait_for is not null then
     select w.ords, w.ids into v_wait_ords, v_wait_ids from pgwf._waits(p_wait_for) as w;
   end if;

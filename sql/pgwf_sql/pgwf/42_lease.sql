@@ -41,7 +41,7 @@ declare
 begin
   perform pgwf._require_read_committed();
   perform pgwf._require_worker(p_worker_id);
-  if p_worker_caps is null or cardinality(array_remove(p_worker_caps, null)) = 0 then
+  if p_worker_caps is null or cardinality(pgwf._listed(p_worker_caps)) = 0 then
     perform pgwf._refuse('WF001', 'worker_caps cannot be empty', 'name at least one need this worker can serve');
   elsif p_lease_seconds is null or p_lease_seconds <= 0 then
     perform pgwf._refuse_nonpositive('lease_seconds', p_lease_seconds);
@@ -315,7 +315,7 @@ as $$
 begin
   perform pgwf._require_read_committed();
   perform pgwf._require_worker(p_worker_id);
-  perform pgwf._require_lengths(cardinality(p_job_ids), cardinality(p_lease_ids));
+  perform pgwf._require_parallel(pgwf._bounds(p_job_ids), pgwf._bounds(p_lease_ids));
   if p_additional_seconds is null or not (p_additional_seconds > 0 and p_additional_seconds <= 1e10) then
     perform pgwf._refuse(
       'WF001', format('additional_seconds must be positive and at most 1e10, not %s', coalesce(p_additional_seconds::text, 'NULL')));

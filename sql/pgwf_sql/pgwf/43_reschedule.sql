@@ -315,7 +315,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_wait_for text[] := coalesce(array_remove(p_wait_for, null), '{}');
+  v_wait_for text[] := pgwf._listed(p_wait_for);
   v_result record;
 begin
   perform pgwf._require_read_committed();
@@ -360,9 +360,9 @@ declare
 begin
   perform pgwf._require_read_committed();
   perform pgwf._require_worker(p_worker_id);
-  perform pgwf._require_lengths(
-    cardinality(p_job_ids), cardinality(p_lease_ids), cardinality(p_next_needs), cardinality(p_singleton_keys),
-    cardinality(p_available_at), pgwf._waits_length(p_wait_for));
+  perform pgwf._require_parallel(
+    pgwf._bounds(p_job_ids), pgwf._bounds(p_lease_ids), pgwf._bounds(p_next_needs), pgwf._bounds(p_singleton_keys),
+    pgwf._bounds(p_available_at), pgwf._waits_bounds(p_wait_for));
   select w.ords, w.ids into v_waits from pgwf._waits(p_wait_for) as w;
   return query
   select r.ord, p_job_ids[r.ord], r.status

@@ -190,8 +190,8 @@ $$;
 
 -- Complete many leased jobs in one call. Answers one row per job in order: status 'ok', 'lease_lost', 'invalid',
 -- 'duplicate', 'busy'. Waits at most 100 ms for a row (55P03: repeat with p_busy_ok, which leaves out, as 'busy',
--- jobs whose row, waiters or key others have locked). Locks and wake-ups as complete_job. Errors: 23502, WF020,
--- WF021.
+-- jobs whose row, waiters or key others have locked). Locks and wake-ups as complete_job. Errors: 23502, WF001,
+-- WF020, WF021.
 create or replace function pgwf.complete_jobs(
   p_worker_id text,
   p_job_ids text[],
@@ -209,7 +209,7 @@ declare
 begin
   perform pgwf._require_read_committed();
   perform pgwf._require_worker(p_worker_id);
-  perform pgwf._require_lengths(cardinality(p_job_ids), cardinality(p_lease_ids));
+  perform pgwf._require_parallel(pgwf._bounds(p_job_ids), pgwf._bounds(p_lease_ids));
   if p_busy_ok then
     v_status := pgwf._complete_free(p_job_ids, p_lease_ids, p_worker_id, pgwf._now());
   else

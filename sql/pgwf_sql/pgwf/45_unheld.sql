@@ -104,7 +104,7 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := pgwf._now();
-  v_wait_for text[] := coalesce(array_remove(p_wait_for, null), '{}');
+  v_wait_for text[] := pgwf._listed(p_wait_for);
   v_ords int[] := array_fill(1, array[cardinality(v_wait_for)]);
   v_children bigint[] := pgwf._numbers(v_wait_for);
   v_flaw text := pgwf._place_flaw(p_next_need, 3, p_singleton_key);

@@ -28,6 +28,7 @@ begin
   elsif octet_length(p_worker_id) > 512 then
     perform pgwf._refuse('WF001', format('worker_id must have at most 512 bytes, not %s', octet_length(p_worker_id)));
   end if;
+  perform pgwf._require_lists(pgwf._bounds(p_capabilities));
   insert into pgwf.worker as w (
     worker_id, capabilities, build, slots, slots_used, details, started_at, heartbeat_at)
   values (p_worker_id, p_capabilities, p_build, p_slots, p_slots_used, p_details, v_now, v_now)

@@ -162,6 +162,11 @@ begin
       errcode = 'WJ005',
       message = format('journal %s: the arrays of an append must be of one length, none NULL', p_journal_id);
   end if;
+  if greatest(array_ndims(p_calls), array_ndims(p_scopes), array_ndims(p_names), array_ndims(p_occurrences)) > 1 then
+    raise exception using
+      errcode = 'WJ005',
+      message = format('journal %s: the arrays of an append must have one dimension', p_journal_id);
+  end if;
   if not pgwf_journal._are_known(p_kinds, p_phases, p_encodings)
     or array_position(p_calls, null) is not null or array_position(p_scopes, null) is not null
     or array_position(p_names, null) is not null or array_position(p_occurrences, null) is not null
@@ -200,6 +205,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_build is null or octet_length(p_build) > 512 or cardinality(p_files) is distinct from cardinality(p_lines)
+    or array_ndims(p_lines) > 1
     or array_position(p_lines, null) is not null
     or exists (select from unnest(p_files) f(path) where f.path is null or octet_length(f.path) > 1024)
   then

@@ -203,7 +203,7 @@ begin
   then
     v_flaw := 'children have no key, a workflow that has not 1 to 512 bytes, or an encoding that there is not';
   end if;
-  if v_flaw is null and not array_remove(p_child_closes, null) <@ array['terminate', 'abandon'] then
+  if v_flaw is null and (array_ndims(p_child_closes) > 1 or not array_remove(p_child_closes, null) <@ array['terminate', 'abandon']) then
     v_flaw := 'child_closes are others than terminate, abandon and NULL';
   end if;
   if v_flaw is null and p_dispositions && array['block', 'continue'] then
