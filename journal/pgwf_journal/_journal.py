@@ -1,18 +1,17 @@
 """The journal on its own, for programs that keep one without the SDK."""
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from psycopg import AsyncConnection, Connection
 
 from pgwf_journal import _calls
 from pgwf_journal._entry import Entry, NewEntry
 from pgwf_journal._errors import translate
-from pgwf_sql.database import CONNECTIONS_MAX, AsyncDatabase, Database
+from pgwf_sql.database import CONNECTIONS_MAX, AsyncClosing, AsyncDatabase, Closing, Database
 
 
-class Journal:
+class Journal(Closing):
     """Journals of one database; safe to share between threads. Close it, or use it as a context manager.
 
     Every call takes `connection`: then it is part of that connection's transaction, and becomes true when it commits.
@@ -59,16 +58,8 @@ class Journal:
         """Close all connections; idempotent."""
         self._database.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class AsyncJournal:
+class AsyncJournal(AsyncClosing):
     """Journals of one database, for one event loop; otherwise as Journal."""
 
     def __init__(self, dsn: str, *, connections_max: int = CONNECTIONS_MAX) -> None:
@@ -107,11 +98,3 @@ class AsyncJournal:
     async def close(self) -> None:
         """Close all connections; idempotent."""
         await self._database.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection
@@ -28,10 +27,10 @@ from pgwf._job import (
 from pgwf._keepalive import AsyncKeepalive
 from pgwf._lease import LEASE_SECONDS, AsyncLease
 from pgwf._wakeup import POLL, Vigil, listener_name
-from pgwf_sql.database import CONNECTIONS_MAX, AsyncDatabase, AsyncListener
+from pgwf_sql.database import CONNECTIONS_MAX, AsyncClosing, AsyncDatabase, AsyncListener
 
 
-class AsyncClient:
+class AsyncClient(AsyncClosing):
     """The leasing core of one database; for one event loop. Close it, or use it as a context manager.
 
     With `connection` a call is part of that connection's transaction, and becomes true when it commits. Without, it is
@@ -444,14 +443,6 @@ class AsyncClient:
         await self.keepalive.close()
         await self._listener.close()
         await self._database.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _forget(self, listener: str) -> None:
         try:

@@ -150,14 +150,6 @@ class Lease(_Held):
         finally:
             self._client.keepalive.remove(self)
 
-    def report_lost(self) -> None:
-        """Tell the holder that the lease is lost."""
-        self.lost.set()
-
-    def report_cancelled(self) -> None:
-        """Tell the holder that the job is cancelled."""
-        self.cancelled.set()
-
 
 class AsyncLease(_Held):
     """A leased job, for one event loop; otherwise as Lease."""
@@ -242,11 +234,3 @@ class AsyncLease(_Held):
             yield
         finally:
             self._client.keepalive.remove(self)
-
-    def report_lost(self) -> None:
-        """Tell the holder that the lease is lost."""
-        self.lost.set()
-
-    def report_cancelled(self) -> None:
-        """Tell the holder that the job is cancelled."""
-        self.cancelled.set()

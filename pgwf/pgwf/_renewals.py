@@ -21,8 +21,14 @@ LEASES_MAX = 1000
 """Leases one statement extends at most."""
 
 
+class Flag(Protocol):
+    """An event, of whatever kind the holder waits for."""
+
+    def set(self) -> None: ...
+
+
 class Holder(Protocol):
-    """Who is told about a lease that is kept alive."""
+    """Who is told about a lease that is kept alive: `lost`, stop; `cancelled`, it cannot be extended any more."""
 
     @property
     def job_id(self) -> str: ...
@@ -30,12 +36,10 @@ class Holder(Protocol):
     def lease_id(self) -> str: ...
     @property
     def worker_id(self) -> str: ...
-
-    def report_lost(self) -> None:
-        """The lease is lost: stop."""
-
-    def report_cancelled(self) -> None:
-        """The job is cancelled, so its lease cannot be extended any more; it may still be completed."""
+    @property
+    def lost(self) -> Flag: ...
+    @property
+    def cancelled(self) -> Flag: ...
 
 
 H = TypeVar("H", bound=Holder)
@@ -107,10 +111,7 @@ class Renewals(Generic[H]):
             elif outcome.status == "busy":
                 self._postponed(lease, now)
             elif (holder := self._dropped(lease)) is not None:
-                if outcome.status == "cancelled":
-                    holder.report_cancelled()
-                else:
-                    holder.report_lost()
+                (holder.cancelled if outcome.status == "cancelled" else holder.lost).set()
 
     def failed(self, leases: list[HeldJob], *, now: float) -> None:
         """The database could not be asked about `leases`."""
@@ -134,7 +135,7 @@ class Renewals(Generic[H]):
                 renewal.due_at = min(now + retry_seconds, renewal.lost_at)
                 return
             del self._kept[lease.lease_id]
-        renewal.holder.report_lost()
+        renewal.holder.lost.set()
 
     def _dropped(self, lease: HeldJob) -> H | None:
         with self._lock:

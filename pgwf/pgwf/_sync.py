@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 from psycopg import Connection
@@ -26,10 +25,10 @@ from pgwf._job import (
 from pgwf._keepalive import Keepalive
 from pgwf._lease import LEASE_SECONDS, Lease
 from pgwf._wakeup import POLL, Vigil, listener_name
-from pgwf_sql.database import CONNECTIONS_MAX, Database, Listener
+from pgwf_sql.database import CONNECTIONS_MAX, Closing, Database, Listener
 
 
-class Client:
+class Client(Closing):
     """The leasing core of one database; safe to share between threads. Close it, or use it as a context manager.
 
     With `connection` a call is part of that connection's transaction, and becomes true when it commits. Without, it is
@@ -435,14 +434,6 @@ class Client:
         self.keepalive.close()
         self._listener.close()
         self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _forget(self, listener: str) -> None:
         try:

@@ -41,10 +41,8 @@ CLASSES: dict[str, Any] = {
 }
 """Whose methods each have a row below the heading."""
 
-FOR_OURSELVES = {
+FOR_OURSELVES: dict[type, set[str]] = {
     Environment: {"reset_story", "run_ids"},  # of crash_everywhere
-    pgwf.Lease: {"report_cancelled", "report_lost"},  # of the keepalive
-    pgwf.AsyncLease: {"report_cancelled", "report_lost"},
 }
 
 SINGLE: dict[str, Any] = {

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Any, Generic, Never, Self, TypeVar
+from typing import Any, Generic, Never, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection
@@ -23,7 +22,7 @@ from pgwf_sdk._telemetry import Telemetry
 from pgwf_sdk.human._reviewer import REVIEW_POLL, AsyncReviewer
 from pgwf_sdk.ops._rows import ForkPrice, RunSummary, TaskSummary
 from pgwf_sdk.ops._sealed import SealedStatements
-from pgwf_sql.database import CONNECTIONS_MAX, AsyncDatabase, AsyncListener, Statement
+from pgwf_sql.database import CONNECTIONS_MAX, AsyncClosing, AsyncDatabase, AsyncListener, Statement
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -32,7 +31,7 @@ CLAIM_DURATION = timedelta(hours=4)
 """How long a claimed human task stays with its holder, unless told otherwise."""
 
 
-class AsyncClient:
+class AsyncClient(AsyncClosing):
     """Starts runs and talks to them; for one event loop. Close it, or use it as a context manager.
 
     `dsn` is a PostgreSQL connection string or URL. `name` is recorded with what this client starts, cancels and
@@ -277,14 +276,6 @@ class AsyncClient:
         """Close all connections; idempotent. Runs are not affected."""
         await self._listener.close()
         await self._database.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _start(
         self,

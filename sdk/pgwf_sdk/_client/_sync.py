@@ -3,8 +3,7 @@
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Any, Generic, Never, Self, TypeVar
+from typing import Any, Generic, Never, TypeVar
 
 import psycopg
 from psycopg import Connection
@@ -22,7 +21,7 @@ from pgwf_sdk._telemetry import Telemetry
 from pgwf_sdk.human._reviewer import REVIEW_POLL, Reviewer
 from pgwf_sdk.ops._rows import ForkPrice, RunSummary, TaskSummary
 from pgwf_sdk.ops._sealed import SealedStatements
-from pgwf_sql.database import CONNECTIONS_MAX, Database, Listener, Statement
+from pgwf_sql.database import CONNECTIONS_MAX, Closing, Database, Listener, Statement
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -31,7 +30,7 @@ CLAIM_DURATION = timedelta(hours=4)
 """How long a claimed human task stays with its holder, unless told otherwise."""
 
 
-class Client:
+class Client(Closing):
     """Starts runs and talks to them; safe to share between threads. Close it, or use it as a context manager.
 
     `dsn` is a PostgreSQL connection string or URL. `name` is recorded with what this client starts, cancels and
@@ -274,14 +273,6 @@ class Client:
         """Close all connections; idempotent. Runs are not affected."""
         self._listener.close()
         self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _start(
         self,

@@ -33,11 +33,10 @@ from pgwf_sdk.testing._mocks import StepMock
 from pgwf_sdk.testing._recording import Recording
 from pgwf_sdk.testing._session import Stage, VirtualSession
 from pgwf_sdk.worker._settings import CONCURRENCY, GRACE, POLL, STEP_THREADS, Settings
+from pgwf_sql.database import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from types import TracebackType
-    from typing import Self
 
     from pgwf_journal import Entry
 
@@ -64,7 +63,7 @@ class LocalClient(Client):
         return super().start(call, *excess, run_id=run_id, **options)
 
 
-class Environment:
+class Environment(Closing):
     """Runs workflows on a real PostgreSQL, step by step at the test's command, on a clock that it can move.
 
     Nothing is executed but within `run`, `start`, `result`, `settle` and `advance`. Time stands still while anything
@@ -339,11 +338,3 @@ class Environment:
     def close(self) -> None:
         """End the worker and drop the database; idempotent."""
         self._closing.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -15,6 +15,7 @@ from pgwf_sql.database._arrays import (
     texts,
     uuids,
 )
+from pgwf_sql.database._closing import AsyncClosing, Closing
 from pgwf_sql.database._direct import PreparedCall, is_direct, prepare_if_direct
 from pgwf_sql.database._listener import AsyncListener, Listener
 from pgwf_sql.database._numbers import BITS_OF_BIGINT, BITS_OF_INT, shown_number, whole_numbers
@@ -29,8 +30,10 @@ __all__ = [
     "BITS_OF_INT",
     "CONNECTIONS_MAX",
     "NEVER",
+    "AsyncClosing",
     "AsyncDatabase",
     "AsyncListener",
+    "Closing",
     "Database",
     "Listener",
     "PackedArray",

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from threading import Lock
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+from pgwf_sql.database._closing import AsyncClosing, Closing
 from pgwf_sql.database._fork import forget_when_forked
 from pgwf_sql.database._schema import require_schema_version, require_schema_version_async
 from pgwf_sql.database._statement import Rewrite, Statement, execute, execute_async
@@ -46,7 +46,7 @@ async def _ignore_notifications_async(connection: AsyncConnection) -> None:
     connection.add_notify_handler(lambda _: None)
 
 
-class Database:
+class Database(Closing):
     """Runs statements on a small pool, or on the caller's own connection; safe to share between threads, and in
     processes that are forked later."""
 
@@ -135,14 +135,6 @@ class Database:
         if pool is not None:
             pool.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _run_pooled(self, statement: Statement[T]) -> T:
         pool = self._opened()
         with pool.connection() as pooled:
@@ -184,7 +176,7 @@ class Database:
             return self._pool
 
 
-class AsyncDatabase:
+class AsyncDatabase(AsyncClosing):
     """Like `Database`, for one event loop."""
 
     def __init__(
@@ -262,14 +254,6 @@ class AsyncDatabase:
             pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _run_pooled(self, statement: Statement[T]) -> T:
         pool = await self._opened()
