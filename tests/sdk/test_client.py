@@ -394,6 +394,9 @@ def test_a_run_that_does_not_exist_is_an_error_with_its_id(client: Client) -> No
             ask("order-17")
     with pytest.raises(RunNotFoundError, match="order-17"):
         client.signal("order-17", "delivered")
+    for fork in (client.fork, client.fork_price):
+        with pytest.raises(RunNotFoundError, match="order-17"):
+            fork("order-17", before=1)
 
 
 def test_a_failed_run_is_retried_as_a_new_run(client: Client, db: psycopg.Connection[Any]) -> None:

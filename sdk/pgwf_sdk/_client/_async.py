@@ -39,7 +39,8 @@ class AsyncClient(AsyncClosing):
     waits for a result. `telemetry` says where spans and metrics go (default: the process's OpenTelemetry providers).
     Where `dsn` leads through a pooler in transaction mode, `listen_dsn` leads past it; else results are polled for.
     `sealing` compresses and encrypts what this client, and workers made with it, store.
-    The first call raises SchemaOutdatedError if the database's schema is missing or too old.
+    The first call raises SchemaOutdatedError if the database's schema is missing or too old, and each call about a run
+    RunNotFoundError if there is none.
     """
 
     def __init__(
@@ -222,7 +223,10 @@ class AsyncClient(AsyncClosing):
     async def retry(
         self, run_id: str, workflow: Workflow[..., R] | None = None, *, by: str | None = None
     ) -> "AsyncRun[R]":
-        """Run a run that ended badly again, from where it failed, as a new one, `<id>~2`, with new idempotency keys."""
+        """Run a run that ended badly again, from where it failed, as a new one, `<id>~2`, with new idempotency keys.
+
+        One that was retried before gives the run it goes on as. RunNotRetryableError: it goes on, or has completed.
+        """
         return self._handle(await self._database.run(_calls.retry(run_id, workflow, by=by or self.name)), workflow)
 
     async def fork(
@@ -419,7 +423,10 @@ class AsyncRun(Generic[R_co]):
 
 
 class AsyncHumanTasks:
-    """Questions that runs put to people. Programs that answer them use the same calls as a person's page does."""
+    """Questions that runs put to people. Programs that answer them use the same calls as a person's page does.
+
+    Each call about a task raises TaskNotFoundError if there is none.
+    """
 
     def __init__(self, database: AsyncDatabase, name: str) -> None:
         self._database = database

@@ -38,13 +38,14 @@ class Worker:
     It knows `workflows`, and offers their names and `capabilities`: it is handed runs that need one of these, and steps
     with such a `need`. `concurrency` bounds the runs it works on at a time (runs that wait are in no worker), `limits`
     what it does for a capability (`{"gpu": 1}`: one step with that need at a time; the next goes to another worker, or
-    waits for this one without holding any place), and `step_threads` the plain steps, `step_processes`
-    those that are isolated. A run whose worker is silent for
-    `lease` is taken over by another. `build` names this version of the code; runs pinned to a build only go to workers
-    of it. `journal_limits` bounds how long the journal of one run may become. `detect` is for development: where a
-    workflow's code reads a clock, draws at random, or uses files and sockets, a DeterminismWarning stands at its line;
-    that code is slower. DefinitionError: names that clash, a
-    capability that belongs to people, or a bound that makes no sense.
+    waits for this one without holding any place), `step_threads` the plain steps, and `step_processes` those that are
+    isolated. A run whose worker is silent for `lease` is taken over by another. Work that nobody tells it of is found
+    within `poll`; a worker that is told to stop waits up to `grace` for its steps. `build` names this version of the
+    code; runs pinned to a build only go to workers of it. `journal_limits` bounds how long the journal of one run may
+    become. `detect` is for development: where a workflow's code reads a clock, draws at random, or uses files and
+    sockets, a DeterminismWarning stands at its line; that code is slower. `worker_id` is the name it holds leases by
+    (default: host, process and a random part). DefinitionError: names that clash, a capability that belongs to people,
+    or a bound that makes no sense.
     """
 
     def __init__(
