@@ -132,8 +132,15 @@ def fixes_for(
     fixes = [] if expected is None else _guards(found, expected, actual, is_awaited=is_awaited)
     fixes.append("or deploy the code this run was started with, and resume the run")
     if expected is not None:
-        fixes.append(f"or run it again from there: pgwf fork {run_id} --before '{before}'")
+        fixes.append(_over_again(run_id, before))
     return fixes
+
+
+def _over_again(run_id: str, before: str | None) -> str:
+    return (
+        "or do again what is recorded from there on, steps with new idempotency keys, in a new run (--price lists it):"
+        f" pgwf fork {run_id} --before '{before}'. Then end this one: pgwf terminate {run_id}"
+    )
 
 
 def _ways_out(expected: dict[str, Any] | None, run_id: str, before: str | None) -> list[str]:
@@ -143,7 +150,7 @@ def _ways_out(expected: dict[str, Any] | None, run_id: str, before: str | None) 
         return [deploy]
     fork = f"pgwf fork {run_id} --before '{before}'"
     if expected["kind"] not in _SENT:
-        return [deploy, f"or do that again in a new run: {fork}"]
+        return [deploy, _over_again(run_id, before)]
     what, again = _SENT[expected["kind"]]
     if expected["kind"] == "run":
         sent = f"if the {what} is wrong, end the run and {again}: pgwf terminate {run_id}"

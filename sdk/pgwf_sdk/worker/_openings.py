@@ -53,6 +53,7 @@ def task_opening(run_id: str, command: OpenHuman) -> TaskOpening:
             check_storable(text, f"{subject_of}: {option}")
     need = _need(request.name, request.need)
     _check_escalation(request, need)
+    _check_expiry(request)
     subject, encoding = request.encode_subject()
     return TaskOpening(
         key=command.id.key,
@@ -87,6 +88,13 @@ def _need(name: str, need: str | Mapping[str, int]) -> str:
         )
     (capability,) = seats
     return _capability(name, capability, option="need")
+
+
+def _check_expiry(request: HumanRequest) -> None:
+    if request.on_expire is not None and request.expires is None:
+        raise DefinitionError(
+            f"human task {request.name!r}: on_expire without expires; say when it is to count: expires=timedelta(…)"
+        )
 
 
 def _check_escalation(request: HumanRequest, need: str) -> None:

@@ -89,7 +89,8 @@ def test_an_inserted_call_is_reported_at_its_place(made_by: Any) -> None:
         f'if the call is new, guard it:\nif ctx.patched("add-apply_coupon"):\n    {awaited}ctx.step(apply_coupon, …)',
         'if it was renamed, keep the recorded name: .options(name="charge")',
         "or deploy the code this run was started with, and resume the run",
-        "or run it again from there: pgwf fork run-1 --before '/step:charge#1'",
+        "or do again what is recorded from there on, steps with new idempotency keys, in a new run (--price lists it):"
+        " pgwf fork run-1 --before '/step:charge#1'. Then end this one: pgwf terminate run-1",
     ]
 
 
@@ -148,7 +149,7 @@ def test_an_insertion_is_known_when_the_code_has_made_the_recorded_calls_after_i
     assert [fix.partition(":")[0] for fix in inserted["fixes"]] == [
         "if the call is new, guard it",
         "or deploy the code this run was started with, and resume the run",
-        "or run it again from there",
+        "or do again what is recorded from there on, steps with new idempotency keys, in a new run (--price lists it)",
     ]
     assert report_of(old, gathering(load_cart, charge, reserve))["class"] == "out_of_order"
     assert report_of(old, gathering(load_cart, charge, charge, reserve))["class"] == "out_of_order"

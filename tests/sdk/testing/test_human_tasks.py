@@ -209,10 +209,11 @@ def test_a_task_that_is_handed_on_is_shown_so_wherever_it_is_shown(
         ({"escalate": "human.lead"}, "escalate='human.lead' without due; say when"),
         ({"escalate": "lead", "due": HOUR}, "escalate 'lead'; expected one that begins with 'human.'"),
         ({"escalate": "human.risk", "due": HOUR}, "escalate='human.risk' is its need; expected another one"),
+        ({"on_expire": "yes"}, "on_expire without expires; say when it is to count"),
         ({"escalate": "human." + "x" * 600, "due": HOUR}, "escalate of human task 'sure'"),
     ],
 )
-def test_an_escalation_that_cannot_be_is_refused_where_it_is_asked_for(
+def test_what_cannot_be_at_a_deadline_is_refused_where_it_is_asked_for(
     env: Environment, options: dict[str, Any], complaint: str
 ) -> None:
     @workflow
