@@ -198,6 +198,18 @@ def test_a_database_of_version_1_is_upgraded_with_its_leases_in_place(own_databa
         assert pgwf.broken() == []
 
 
+def test_an_index_of_an_older_installation_is_kept_like_a_new_one(own_database: str) -> None:
+    options = "select reloptions from pg_class where oid = 'pgwf.ready_lane'::regclass"
+    with psycopg.connect(own_database, autocommit=True) as conn:
+        new = conn.execute(options).fetchone()
+        conn.execute("alter index pgwf.ready_lane reset (fillfactor)")
+        older = conn.execute(options).fetchone()
+
+        pgwf_sql.install(conn)
+
+        assert conn.execute(options).fetchone() == new != older
+
+
 def test_a_newer_schema_is_left_alone(own_database: str) -> None:
     with psycopg.connect(own_database, autocommit=True) as conn:
         conn.execute("insert into pgwf.schema_version (version) values (99)")

@@ -103,6 +103,9 @@ language plpgsql
 immutable
 as $$
 begin
+  if p_bounds like '[1:%' and p_bounds not like '%][%' and p_bounds = all (array_remove(p_others, null)) then
+    return;
+  end if;
   if p_bounds is null then
     perform pgwf._refuse('23502', 'the array of job ids cannot be null');
   end if;

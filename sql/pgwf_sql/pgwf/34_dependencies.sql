@@ -337,8 +337,7 @@ as $$
 begin
   return array(
     select nm.n
-    from unnest(p_job_ids) with ordinality as i(job_id, ord)
-    left join lateral (select q.n from pgwf.name as q where q.job_id = i.job_id offset 0) as nm on true
-    order by i.ord);
+    from unnest(p_job_ids) as i(job_id)
+    left join lateral (select q.n from pgwf.name as q where q.job_id = i.job_id offset 0) as nm on true);
 end
 $$;

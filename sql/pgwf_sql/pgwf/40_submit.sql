@@ -26,30 +26,36 @@ declare
   -- A transaction id before any position is drawn.
   v_xid constant xid8 := pg_current_xact_id();
   v_n bigint[];         -- by item: the number drawn for it, NULL when it was not taken
+  v_named bigint[];     -- the same of those that were taken, in any order
   v_status text[];      -- by item; NULL: all are 'ok'
   v_wait_for text[];    -- by item: what it waits for, as a literal of bigint[]
   v_pending int[];
   v_needs text[];
 begin
+  -- The list is gone through in its order, so positions are drawn in it.
   with item as materialized (
     select
-      i.ord,
       i.job_id,
       case
         when pgwf._job_flaw(i.job_id, i.need, coalesce(i.priority, 3), i.singleton_key) is null then nextval('pgwf.pos')
       end as n
-    from unnest(p_job_ids, p_needs, p_priorities, p_singleton_keys)
-      with ordinality as i(job_id, need, priority, singleton_key, ord)
+    from unnest(p_job_ids, p_needs, p_priorities, p_singleton_keys) as i(job_id, need, priority, singleton_key)
   ), named as (
     insert into pgwf.name (job_id, n)
-    select i.job_id, i.n from item as i where i.n is not null order by i.job_id, i.ord
+    select i.job_id, i.n from item as i where i.n is not null order by i.job_id, i.n
     on conflict do nothing
     returning n
   )
-  select array_agg(m.n order by i.ord)
-  into v_n
-  from item as i
-  left join named as m on m.n = i.n;
+  select array_agg(i.n), (select array_agg(m.n) from named as m)
+  into v_n, v_named
+  from item as i;
+  if array_position(v_n, null) is not null or cardinality(v_named) is distinct from cardinality(v_n) then
+    v_n := array(
+      select m.n
+      from unnest(v_n) with ordinality as i(n, ord)
+      left join unnest(v_named) as m(n) on m.n = i.n
+      order by i.ord);
+  end if;
   if p_wait_ids is not null or array_position(v_n, null) is not null then
     select array_agg(
       case
@@ -87,7 +93,6 @@ begin
       p_job_ids, v_n, p_needs, p_priorities, p_singleton_keys, p_available_at, p_expires_at, v_wait_for, v_pending)
       as i(job_id, n, need, priority, singleton_key, available_at, expires_at, wait_for, pending)
     where i.n is not null
-    order by i.n
   ), jobs as (
     insert into pgwf.job (
       n, job_id, need, priority, singleton_key, wait_for, pending, available_at, expires_at, created_at)

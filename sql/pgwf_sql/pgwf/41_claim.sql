@@ -291,7 +291,8 @@ begin
 end
 $$;
 
--- Leases the jobs of ready rows that this transaction has locked. Answers them in the order of their urgency.
+-- Leases the jobs of ready rows that this transaction has locked. Answers them in the order of their urgency. Traces
+-- them, unless p_input is NULL.
 create or replace function pgwf._grant(
   p_spots tid[],
   p_worker_id text,
@@ -299,10 +300,11 @@ create or replace function pgwf._grant(
   p_capped text[],
   p_aging interval,
   p_now timestamptz,
+  p_input jsonb,
+  p_output jsonb,
   out n bigint[],
   out lease_ids uuid[],
-  out lease_nos bigint[],
-  out needs text[]
+  out lease_nos bigint[]
 )
 language plpgsql
 volatile
@@ -318,20 +320,25 @@ begin
     delete from pgwf.ready as r
     where r.ctid = any (p_spots)
     returning r.n, r.need, r.singleton_key, r.priority, r.ready_at, r.pos
-  ), numbered as (
-    select t.n, t.need, t.singleton_key, nextval('pgwf.lease_no') as lease_no
-    from taken as t
-    order by t.ready_at + (t.priority - 1) * p_aging, t.pos
   ), leased as (
     insert into pgwf.lease (n, lease_id, lease_no, until, worker_id, leased_at, need, singleton_key, capped)
     select
       m.n, (v_lease_id || to_hex(DIGITS + m.lease_no % DIGITS))::uuid, m.lease_no, p_until, p_worker_id, p_now, m.need,
       m.singleton_key, p_capped is not null and m.need = any (p_capped)
-    from numbered as m
-    returning n, lease_id, lease_no, need
+    from (
+      select t.n, t.need, t.singleton_key, nextval('pgwf.lease_no') as lease_no
+      from taken as t
+      order by t.ready_at + (t.priority - 1) * p_aging, t.pos
+    ) as m
+    returning n, lease_id, lease_no
+  ), traced as (
+    insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id, input_data, output_data)
+    select p_now, 'get_work', l.n, l.lease_no, p_worker_id, p_input, p_output
+    from leased as l
+    where p_input is not null
   )
-  select array_agg(l.n), array_agg(l.lease_id), array_agg(l.lease_no), array_agg(l.need)
-  into n, lease_ids, lease_nos, needs
+  select array_agg(l.n), array_agg(l.lease_id), array_agg(l.lease_no)
+  into n, lease_ids, lease_nos
   from leased as l;
 end
 $$;
@@ -401,11 +408,16 @@ begin
     make_interval(secs => s.aging_seconds),
     case when s.trace_enabled then jsonb_build_object(
       'worker_caps', p_worker_caps, 'lease_seconds', p_lease_seconds, 'limit_jobs', p_limit) end,
+    case when s.trace_enabled then jsonb_build_object('lease_expires_at', until) end,
     exists (select from pgwf.need_setting as l where l.need = any (p_worker_caps))
-  into v_aging, v_input, v_limited
+  into v_aging, v_input, v_output, v_limited
   from pgwf.setting as s
   where s.only_row;
-  v_needs := array(select distinct c.need from unnest(p_worker_caps) as c(need) where c.need is not null);
+  if cardinality(p_worker_caps) = 1 then
+    v_needs := p_worker_caps;
+  else
+    v_needs := array(select distinct c.need from unnest(p_worker_caps) as c(need) where c.need is not null);
+  end if;
   v_rooms := array_fill(p_limit, array[cardinality(v_needs)]);
   v_careful := v_limited;
   while v_turns < TURNS_MAX loop
@@ -445,7 +457,7 @@ begin
       continue when v_rows is null;
     end if;
 
-    v_granted := pgwf._grant(v_rows, p_worker_id, until, v_capped, v_aging, p_now);
+    v_granted := pgwf._grant(v_rows, p_worker_id, until, v_capped, v_aging, p_now, v_input, v_output);
     n := n || v_granted.n;
     lease_ids := lease_ids || v_granted.lease_ids;
     lease_nos := lease_nos || v_granted.lease_nos;
@@ -453,18 +465,11 @@ begin
     v_picked_priorities := v_picked_priorities || v_picked.priorities;
     v_picked_pos := v_picked_pos || v_picked.pos;
     if v_limited then
-      perform pgwf._spend('need', v_granted.needs, p_now);
+      perform pgwf._spend('need', array(select l.need from pgwf.lease as l where l.n = any (v_granted.n)), p_now);
     end if;
     -- Once all that can be seen was looked at, another turn would walk the same entries in vain.
     exit when cardinality(n) = p_limit or (v_picked.seen_count < v_left and not v_careful);
   end loop;
-  if v_input is not null and cardinality(n) > 0 then
-    v_output := jsonb_build_object('lease_expires_at', until);
-    insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id, input_data, output_data)
-    select p_now, 'get_work', l.n, l.lease_no, p_worker_id, v_input, v_output
-    from unnest(n, lease_nos) as l(n, lease_no);
-  end if;
-
   if p_position is null then
     return;
   elsif not is_whole or v_look_us > CHEAP_US + CHEAP_US_PER_JOB * cardinality(n) then

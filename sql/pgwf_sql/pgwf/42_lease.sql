@@ -39,8 +39,10 @@ declare
   v_claim record;
   v_need text;
 begin
-  perform pgwf._require_read_committed();
-  perform pgwf._require_worker(p_worker_id);
+  if p_worker_id is null or current_setting('transaction_isolation') <> 'read committed' then
+    perform pgwf._require_read_committed();
+    perform pgwf._require_worker(p_worker_id);
+  end if;
   if p_worker_caps is null or cardinality(pgwf._listed(p_worker_caps)) = 0 then
     perform pgwf._refuse('WF001', 'worker_caps cannot be empty', 'name at least one need this worker can serve');
   elsif p_lease_seconds is null or p_lease_seconds <= 0 then
@@ -58,14 +60,15 @@ begin
     then
       insert into pgwf.position (caps, starts, made_at) values (v_caps, v_claim.next_position, clock_timestamp());
     end if;
-    -- In a statement of its own: the claim may have leased a job that the statement around it is too old to see.
+    -- In a statement of its own: the claim may have leased a job that the statement around it is too old to see. Rows
+    -- that are looked up one by one stay in the order of the list.
     return query
     select
       j.job_id, c.lease_id::text, j.need, j.singleton_key, '{}'::text[], j.available_at, v_claim.until, c.n, c.lease_no,
       j.priority::int
-    from unnest(v_claim.n, v_claim.lease_ids, v_claim.lease_nos) with ordinality as c(n, lease_id, lease_no, ord)
-    cross join lateral (select q.* from pgwf.job as q where q.n = c.n offset 0) as j
-    order by c.ord;
+    from unnest(v_claim.n, v_claim.lease_ids, v_claim.lease_nos) as c(n, lease_id, lease_no)
+    cross join lateral (
+      select q.job_id, q.need, q.singleton_key, q.available_at, q.priority from pgwf.job as q where q.n = c.n offset 0) as j;
     v_found := v_found + cardinality(v_claim.n);
     exit when attempt = 2 or (v_found = p_limit_jobs and not pgwf._sweep_is_due(v_now));
     -- After the claim, never before: a sweep may hold job rows, and a claim waits for nobody.

@@ -20,7 +20,11 @@ volatile
 as $$
 #variable_conflict use_column
 declare
-  v_lease_nos bigint[];
+  v_event_type text := case p_outcome
+    when 'completed' then 'complete_job'
+    when 'cancelled' then 'job_cancel_archived'
+    else 'job_expire_archived'
+  end;
   v_held pgwf.held[];
   v_needs text[];
 begin
@@ -48,32 +52,22 @@ begin
     from jobs as j
     full join dropped as d on d.n = j.n  -- There is no lease without a job.
     returning n, lease_id, lease_no, singleton_key
+  ), traced as (
+    insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id)
+    select p_now, v_event_type, a.n, a.lease_no, p_worker_id
+    from archived as a
+    where (select s.trace_enabled from pgwf.setting as s where s.only_row)
   )
   select
     array_agg(a.n),
     array_agg(a.lease_id),
-    array_agg(a.lease_no),
     -- A lease holds the key that its job has.
     array_agg((a.singleton_key, a.n)::pgwf.held) filter (where a.singleton_key is not null and a.lease_no is not null),
     (select array_agg(d.need) from dropped as d where d.capped)
-  into n, lease_ids, v_lease_nos, v_held, v_needs
+  into n, lease_ids, v_held, v_needs
   from archived as a;
   if n is null then
     return;
-  end if;
-  if pgwf._tracing() then
-    insert into pgwf.trace (event_at, event_type, n, lease_no, worker_id)
-    select
-      p_now,
-      case p_outcome
-        when 'completed' then 'complete_job'
-        when 'cancelled' then 'job_cancel_archived'
-        else 'job_expire_archived'
-      end,
-      e.n,
-      e.lease_no,
-      p_worker_id
-    from unnest(n, v_lease_nos) as e(n, lease_no);
   end if;
   -- Not in the statement that took the job rows: edges of waiters that registered before are seen here.
   if exists (select from pgwf.edge as e where e.child = any (_end.n)) then
@@ -207,9 +201,16 @@ as $$
 declare
   v_status text[];
 begin
-  perform pgwf._require_read_committed();
-  perform pgwf._require_worker(p_worker_id);
-  perform pgwf._require_parallel(pgwf._bounds(p_job_ids), pgwf._bounds(p_lease_ids));
+  if p_worker_id is null
+    or current_setting('transaction_isolation') <> 'read committed'
+    or (
+      array_ndims(p_job_ids) = 1 and array_lower(p_job_ids, 1) = 1 and array_dims(p_job_ids) = array_dims(p_lease_ids)
+    ) is not true
+  then
+    perform pgwf._require_read_committed();
+    perform pgwf._require_worker(p_worker_id);
+    perform pgwf._require_parallel(pgwf._bounds(p_job_ids), pgwf._bounds(p_lease_ids));
+  end if;
   if p_busy_ok then
     v_status := pgwf._complete_free(p_job_ids, p_lease_ids, p_worker_id, pgwf._now());
   else
