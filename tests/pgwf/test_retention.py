@@ -43,6 +43,47 @@ def partitions(pgwf: Leasing, table: str) -> list[str]:
     return [row["name"] for row in pgwf.rows("select name from pgwf._partitions(%s) order by name", table)]
 
 
+CALLS = ["pgwf.retain('0')", "pgwf.add_partitions()", "pgwf_sdk.retain('0')", "pgwf_sdk.add_partitions()"]
+TABLES = ["pgwf.archive", "pgwf.archive_default", "pgwf.trace_default", "pgwf_journal.entry", "pgwf_journal.entry_rest"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("table", TABLES)
+def test_what_somebody_has_locked_whole_is_left_for_the_next_call(pgwf: Leasing, call: str, table: str) -> None:
+    finish(pgwf, "old")
+    pgwf.conn.execute("select setval('pgwf.pos', 33000000)")
+    with psycopg.connect(pgwf.conn.info.dsn) as other:
+        other.execute(f"lock table only {table} in access exclusive mode")
+
+        pgwf.conn.execute(f"select {call}")
+
+    pgwf.conn.execute(f"select {call}")
+    assert "archive_30000000" in partitions(pgwf, "archive")
+
+
+def test_a_partition_is_kept_whose_job_commits_while_retain_waits_to_drop_it(pgwf: Leasing, own_database: str) -> None:
+    pgwf.conn.execute("alter function pgwf.retain set lock_timeout = '20s'")
+    with (
+        Session(own_database) as reader,
+        Session(own_database) as submitter,
+        Session(own_database) as retention,
+    ):
+        submitter.run("begin")
+        submitter.run("select pgwf.submit_job('late', 'w', 'late')")
+        pgwf.conn.execute("select setval('pgwf.pos', 33000000)")
+        pgwf.value("add_partitions")
+        reader.run("begin")
+        reader.run("select count(*) from only pgwf.archive")
+        retained = retention.start("select pgwf.retain('1 day')")
+        retention.wait_blocked()
+
+        submitter.run("commit")
+        reader.run("commit")
+        retained.result(timeout=20)
+
+    assert "archive_0" in partitions(pgwf, "archive")
+
+
 def test_retain_forgets_jobs_that_finished_long_enough_ago(clock: Clock, pgwf: Leasing) -> None:
     finish(pgwf, "old")
     pgwf.submit("live")

@@ -38,22 +38,26 @@ declare
   v_day date;
 begin
   select s.last_value / v_jobs * v_jobs into v_first from pgwf.pos as s;
-  foreach v_from in array array[v_first, v_first + v_jobs] loop
-    if not exists (select from pgwf.archive_default as a where a.n >= v_from and a.n < v_from + v_jobs) then
-      v_added := v_added
-        + pgwf._add_partition('archive', 'archive_' || v_from, v_from::text, (v_from + v_jobs)::text);
-    end if;
-  end loop;
-  for v_day in select (p_now at time zone 'UTC')::date + d from generate_series(0, 2) as d loop
-    if not exists (
-      select from pgwf.trace_default as t
-      where t.event_at >= v_day::timestamp at time zone 'UTC'
-        and t.event_at < (v_day + 1)::timestamp at time zone 'UTC')
-    then
-      v_added := v_added + pgwf._add_partition(
-        'trace', 'trace_' || to_char(v_day, 'YYYYMMDD'), v_day || ' 00:00+00', v_day + 1 || ' 00:00+00');
-    end if;
-  end loop;
+  begin
+    foreach v_from in array array[v_first, v_first + v_jobs] loop
+      if not exists (select from pgwf.archive_default as a where a.n >= v_from and a.n < v_from + v_jobs) then
+        v_added := v_added
+          + pgwf._add_partition('archive', 'archive_' || v_from, v_from::text, (v_from + v_jobs)::text);
+      end if;
+    end loop;
+    for v_day in select (p_now at time zone 'UTC')::date + d from generate_series(0, 2) as d loop
+      if not exists (
+        select from pgwf.trace_default as t
+        where t.event_at >= v_day::timestamp at time zone 'UTC'
+          and t.event_at < (v_day + 1)::timestamp at time zone 'UTC')
+      then
+        v_added := v_added + pgwf._add_partition(
+          'trace', 'trace_' || to_char(v_day, 'YYYYMMDD'), v_day || ' 00:00+00', v_day + 1 || ' 00:00+00');
+      end if;
+    end loop;
+  exception when lock_not_available then
+    return 0;  -- somebody has locked a default partition, and all that was made here is undone
+  end;
   return v_added;
 end
 $$;
@@ -150,7 +154,11 @@ begin
       continue;
     end if;
     execute format('select exists (select from pgwf.%I)', v_partition.name) into v_used;
-    if not v_used then
+    continue when v_used;
+    -- Under the lock: a job of this range that somebody submitted long ago may have committed, and ended, just now.
+    lock table only pgwf.archive in access exclusive mode;
+    execute format('select exists (select from pgwf.%I)', v_partition.name) into v_used;
+    if not v_used and not exists (select from pgwf.job as j where j.n < v_partition.bound) then
       execute format('drop table pgwf.%I', v_partition.name);
     end if;
   end loop;
@@ -212,7 +220,11 @@ begin
     return 0;
   end if;
   v_before := pgwf._now() - p_keep;
-  v_forgotten := cardinality(pgwf._forget(v_before, p_limit)) + pgwf._trim_trace(v_before, p_limit);
+  begin
+    v_forgotten := cardinality(pgwf._forget(v_before, p_limit)) + pgwf._trim_trace(v_before, p_limit);
+  exception when lock_not_available then
+    v_forgotten := 0;  -- somebody holds what was to go, the next call goes on
+  end;
   perform pgwf._add_partitions(pgwf._now());
   begin
     perform pgwf._drop_partitions(v_before);

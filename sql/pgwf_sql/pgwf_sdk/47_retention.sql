@@ -18,9 +18,9 @@ begin
   for v_from in
     select (s.last_value / v_jobs + ahead) * v_jobs from pgwf.pos s, generate_series(0, 1) ahead order by 1
   loop
-    continue when to_regclass('pgwf_journal.entry_' || v_from) is not null
-      or exists (select from pgwf_journal.entry_rest e where e.n >= v_from and e.n < v_from + v_jobs);
     begin
+      continue when to_regclass('pgwf_journal.entry_' || v_from) is not null
+        or exists (select from pgwf_journal.entry_rest e where e.n >= v_from and e.n < v_from + v_jobs);
       perform pgwf_journal._make_partition('entry_' || v_from, v_from::text, (v_from + v_jobs)::text);
       v_added := v_added + 1;
     exception when lock_not_available or check_violation or duplicate_table then
@@ -114,6 +114,9 @@ declare
   v_before timestamptz;
   v_past bigint := (select s.last_value from pgwf.pos s);
   v_n bigint[];
+  v_names text[];
+  v_from bigint[];
+  v_to bigint[];
   v_partition record;
   v_forgotten int := 0;
 begin
@@ -140,9 +143,17 @@ begin
     raise debug 'somebody holds such a run, the next call goes on';
   end;
 
-  for v_partition in select p.name, p.from_n, p.to_n from pgwf_journal._partitions() p where p.to_n <= v_past loop
-    continue when not pgwf_sdk._is_past(v_partition.from_n, v_partition.to_n, v_before);
+  begin
+    select array_agg(p.name), array_agg(p.from_n), array_agg(p.to_n)
+    into v_names, v_from, v_to
+    from pgwf_journal._partitions() p
+    where p.to_n <= v_past;
+  exception when lock_not_available then
+    raise debug 'somebody has locked journals, the next call looks after their partitions';
+  end;
+  for v_partition in select p.name, p.from_n, p.to_n from unnest(v_names, v_from, v_to) p(name, from_n, to_n) order by p.to_n loop
     begin
+      continue when not pgwf_sdk._is_past(v_partition.from_n, v_partition.to_n, v_before);
       v_forgotten := v_forgotten
         + pgwf_sdk._forget_partition(v_partition.name, v_partition.from_n, v_partition.to_n, v_before, p_limit);
     exception when lock_not_available then
