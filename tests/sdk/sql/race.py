@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, LiteralString
 
+import pytest
+
 from tests.sdk.sql.hand import ADVANCE, STATUS_COLUMN
 from tests.support import outcome
 
 if TYPE_CHECKING:
     from tests.sdk.sql.hand import Hand, Item
     from tests.support import Session
+
+both_orders = pytest.mark.parametrize("order", [1, -1], ids=["as named", "the other way round"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pytest
 
 from pgwf_journal import Kind, Phase
 from tests.sdk.sql.hand import Hand, Held, Item, child, entry, inbox, journal, rows, signal, start, status, value
-from tests.sdk.sql.race import act, advance, race
+from tests.sdk.sql.race import act, advance, both_orders, race
 from tests.sdk.sql.test_chains import continuing
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 Conn = psycopg.Connection[Any]
 
 pytestmark = pytest.mark.usefixtures("patient")
-
-both_orders = pytest.mark.parametrize("order", [1, -1], ids=["as named", "the other way round"])
 
 
 def attach(held: Held, target: str, number: int = 1, disposition: Disposition = "park", **options: Any) -> Item:

@@ -10,7 +10,7 @@ import pytest
 
 from pgwf_journal import Kind, NewEntry, Phase
 from tests.sdk.sql.hand import Hand, Held, Item, child, entry, inbox, journal, rows, signal, start, status, value
-from tests.sdk.sql.race import act, advance, race
+from tests.sdk.sql.race import act, advance, both_orders, race
 
 if TYPE_CHECKING:
     from tests.sdk.sql.conftest import MakeHand
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     Sessions = tuple[Session, Session]
 
 Conn = psycopg.Connection[Any]
-both_orders = pytest.mark.parametrize("order", [1, -1])
 INPUT = b'{"args":[2],"kwargs":{}}'
 
 

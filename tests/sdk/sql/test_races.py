@@ -9,7 +9,7 @@ import pytest
 
 from pgwf_journal import Kind, Phase
 from tests.sdk.sql.hand import ADVANCE, Hand, begin, child, entry, inbox, journal, rows, signal, start, status, value
-from tests.sdk.sql.race import act, advance, race
+from tests.sdk.sql.race import act, advance, both_orders, race
 
 if TYPE_CHECKING:
     from tests.sdk.sql.conftest import MakeHand
@@ -310,7 +310,7 @@ def test_two_terminations_at_once_are_one(db: Conn, two_sessions: Sessions) -> N
     assert len(journal(db)) == 2
 
 
-@pytest.mark.parametrize("order", [1, -1], ids=["pause first", "park first"])
+@both_orders
 def test_a_pause_and_a_park_at_once_leave_the_run_paused_and_parked(
     db: Conn, hand: Hand, two_sessions: Sessions, order: int
 ) -> None:
@@ -349,7 +349,7 @@ def test_a_claim_during_a_pause_goes_away_empty(db: Conn, hand: Hand, two_sessio
     assert hand.claim(1) == []
 
 
-@pytest.mark.parametrize("order", [1, -1], ids=["resume first", "signal first"])
+@both_orders
 def test_a_resume_and_a_signal_at_once_leave_the_run_ready_with_the_signal(
     db: Conn, hand: Hand, two_sessions: Sessions, order: int
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from pgwf_journal import Kind, Phase
 from tests.sdk.sql.hand import Hand, Held, child, entry, start, status, value
-from tests.sdk.sql.race import Call, act, advance
+from tests.sdk.sql.race import Call, act, advance, both_orders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tests.support import Session
 
 Conn = psycopg.Connection[Any]
-
-both_orders = pytest.mark.parametrize("order", [1, -1], ids=["as named", "the other way round"])
 
 CANCEL_THE_WAITER = Call("select cancelled_by from pgwf.cancel_job('waiter', 'ann')")
 HOLD_THE_KEY = "select pgwf.limit_key('K', 'op', 1)"

@@ -9,7 +9,7 @@ import pytest
 
 from pgwf_journal import Kind, Phase
 from tests.sdk.sql.hand import Hand, Held, child, entry, inbox, journal, rows, signal, start, status, task, value
-from tests.sdk.sql.race import act, advance, race
+from tests.sdk.sql.race import act, advance, both_orders, race
 
 if TYPE_CHECKING:
     from tests.support import Session
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 Conn = psycopg.Connection[Any]
 
 pytestmark = pytest.mark.usefixtures("patient")
-
-both_orders = pytest.mark.parametrize("order", [1, -1], ids=["as named", "the other way round"])
 
 TASK = "order-1/human:review#1"
 TERMINATE = act("terminate_run", "order-1", "ann")
