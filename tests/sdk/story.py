@@ -102,6 +102,7 @@ class Story:
         occurrence: int = 1,
         call: int | None = None,
         lease_no: int = 1,
+        payload: str | None = None,
     ) -> None:
         """Append an entry; calls of a scope are numbered in the order in which they are first told of."""
         key = f"{scope}/{kind}:{name}#{occurrence}"
@@ -117,7 +118,7 @@ class Story:
                 name=name,
                 occurrence=occurrence,
                 call=number,
-                payload=None,
+                payload=payload,
                 encoding=0,
                 recorded_at=at(seconds),
                 lease_no=lease_no,

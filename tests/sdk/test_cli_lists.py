@@ -114,3 +114,24 @@ def test_an_id_that_is_wider_than_the_terminal_is_whole(dsn: str, db: Conn) -> N
     _, line = on_terminal(dsn, 80, "list")
 
     assert line.split() == ["order-" + "x" * 90, "ready"]
+
+
+def test_a_filter_that_negates_stands_among_the_others(pgwf: Pgwf, db: Conn) -> None:
+    start(db, "order-1", need="trucks")
+    start(db, "order-2", need="gpu")
+    start(db, "order-3", need="gpu")
+
+    assert pgwf("list", "-need:gpu", "-o", "ids").out.split() == ["order-1"]
+    assert pgwf("list", "-o", "ids", "--", "-need:trucks", "id:order-3").out.split() == ["order-3"]
+    assert pgwf("list", "-n", "1", "-need:trucks", "-status:failed", "-o", "ids").out.split() == ["order-3"]
+    assert "parent cannot be negated" in pgwf("list", "-parent:any").err
+
+
+def test_the_next_page_is_offered_as_a_shell_takes_it(pgwf: Pgwf, db: Conn) -> None:
+    for number in range(2):
+        start(db, f"order-{number}")
+
+    page = pgwf("list", "-n", "1", "age:<1d", "-status:failed")
+
+    assert "list --before" in page.err
+    assert page.err.strip().endswith(" 'age:<1d' -status:failed")

@@ -374,3 +374,27 @@ def test_a_hop_to_where_no_worker_is_says_since_when() -> None:
     (row,) = (line for line in drawn(story, asked=61).splitlines() if "hop to gpu" in line)
 
     assert row.endswith("│ since 1m 0s")
+
+
+def test_a_step_at_the_exit_is_no_undoing() -> None:
+    story = Story(status="failed", end=10)
+    story.entry(2, "step", "book")
+    story.entry(4, "compensation", "cancel_booking", "opened", payload='{"undoes": "/step:book#1"}')
+    story.entry(5, "compensation", "cancel_booking")
+    story.entry(7, "compensation", "notify")
+
+    labels = [row.label for row in ops.build_timeline(story.facts(asked=10)).rows if row.kind == "compensation"]
+
+    assert labels == ["undo cancel_booking", "at exit notify"]
+
+
+def test_the_ruler_of_a_retry_is_as_long_as_what_is_drawn() -> None:
+    """Its journal begins with calls of the run before it."""
+    story = Story(run_id="order-17~2", start=100, end=110)
+    story.entry(10, "step", "charge")
+    story.entry(105, "step", "ship")
+
+    ruler, run, *_ = drawn(story).splitlines()
+
+    assert ruler.endswith(" 1m 40s")
+    assert run.endswith("completed after 10.0 s")

@@ -38,6 +38,7 @@ def test_an_id_is_given_by_its_beginning(word: str) -> None:
         ("status:fialed", "no status is called 'fialed'"),
         ("status:", "the key has no value"),
         ("status:failed,,ready", "a value between the commas is empty"),
+        ("age:", "quote it, as in 'age:<1h': a shell takes < and > for itself"),
         ("age:1h", "expected < or > before the duration"),
         ("age:<1y", "expected a duration such as 90s"),
         ("age:<99999999w", "expected a duration such as 90s"),

@@ -221,7 +221,9 @@ def test_why_a_ready_run_is_not_taken(db: Conn, clock: Clock, worker: MakeWorker
     assert "the need 'gpu' is paused" in ops.why_not_running(db, "order-1")
     clock.advance(minutes=1)
     db.execute("select pgwf.resume_need('gpu', 'ann')")
-    assert "no live worker offers 'gpu'; the last one was seen 1m 0s ago" in ops.why_not_running(db, "order-1")
+    assert "no live worker offers 'gpu'; one that ended without a word was last seen 1m 0s ago" in ops.why_not_running(
+        db, "order-1"
+    )
 
 
 def test_why_a_run_waits_names_each_wait(db: Conn, clock: Clock, worker: MakeWorker) -> None:

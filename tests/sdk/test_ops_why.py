@@ -52,3 +52,12 @@ def test_why_a_run_waits_says_when_a_question_expires(db: Conn, clock: Clock) ->
     why = ops.why_not_running(db, "order-1")
 
     assert why.endswith("(`pgwf human claim order-1/human:review#1`), expires in 4m 37s.")
+
+
+def test_why_a_run_that_is_to_start_later_says_when(db: Conn, clock: Clock) -> None:
+    db.execute(
+        "select pgwf_sdk.start('checkout', p_run_id => 'order-1', p_start_at => %s)", [clock.now() + timedelta(hours=2)]
+    )
+    clock.advance(seconds=20)
+
+    assert ops.why_not_running(db, "order-1") == "It is to start in 1h 59m."

@@ -1,5 +1,7 @@
 """Looking at runs: `pgwf list`, `show`, `why` and `result`."""
 
+import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable
@@ -28,8 +30,20 @@ from pgwf_sdk.cli.timeline import WIDTH_MIN, render_timeline
 WIDTH_PIPED = 100
 """Cells a timeline takes where no terminal says how wide it is."""
 
+_NEGATED = re.compile("-[a-z]+:")
 
-@click.command("list")
+
+class _ListCommand(click.Command):
+    """Takes `-status:failed` for the filter it is, not for the options s, t, a and so on."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        negated = [word for word in args[:end] if _NEGATED.match(word)]
+        others = [word for word in args[:end] if not _NEGATED.match(word)]
+        return super().parse_args(ctx, [*others, "--", *negated, *args[end + 1 :]])
+
+
+@click.command("list", cls=_ListCommand)
 @click.argument("filters", nargs=-1, metavar="[FILTER]...")
 @click.option("-n", "--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @click.option("--before", type=int, metavar="N", help="Go on after an earlier page, as its last line says.")
@@ -38,8 +52,8 @@ def list_command(filters: tuple[str, ...], limit: int, before: int | None) -> No
     """List runs, newest first; children of other runs only on request.
 
     Filters: status:failed,cancelled workflow:refund attr:NAME=VALUE need:gpu worker:NAME build:ID id:order-*
-    parent:ID|any root:ID age:<1h dur:>5m. Words are joined by and, values by or. A leading - means not, after
-    `--`: pgwf list -- -status:failed. A word without a key is the beginning of an id.
+    parent:ID|any root:ID 'age:<1h' 'dur:>5m'. Words are joined by and, values by or. A leading - means not:
+    -status:failed. A word without a key is the beginning of an id.
     """
     page = ops.list_runs(session().client, ops.parse_filter(filters), before=before, limit=limit)
     write_rows(
@@ -59,7 +73,7 @@ def list_command(filters: tuple[str, ...], limit: int, before: int | None) -> No
         empty="no run passes the filter" if filters else "no runs yet; `pgwf start` starts one",
     )
     if page.next_before is not None:
-        talk(f"more: pgwf list --before {page.next_before} {' '.join(filters)}".rstrip())
+        talk(f"more: pgwf list --before {page.next_before} {shlex.join(filters)}".rstrip())
 
 
 @click.command("show")

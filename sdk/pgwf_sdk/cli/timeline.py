@@ -199,8 +199,10 @@ class _Drawing:
         return marked
 
     def _ruler(self) -> str:
-        """Where time starts, how much each fold hides, and how long it all took."""
-        took = duration_words((self._timeline.ended_at - self._timeline.started_at).total_seconds())
+        """Where time starts, how much each fold hides, and how long what is drawn took: a retry or a fork begins with
+        calls that are older than it is."""
+        instants = self._scale.instants or (self._timeline.started_at,)
+        took = duration_words((instants[-1] - instants[0]).total_seconds())
         cells = [" "] * self._bar_cells
         taken = [False] * self._bar_cells
         _write(cells, taken, "0", 0)

@@ -90,6 +90,8 @@ def _with_word(found: RunFilter, word: str) -> RunFilter:
     reader = _READERS.get(key)
     if reader is None:
         raise FilterError(word, f"unknown key; known are {', '.join(sorted(_READERS))}")
+    if not value and key in _OF_DURATIONS:
+        raise FilterError(word, f"the key has no value; quote it, as in '{key}:<1h': a shell takes < and > for itself")
     if not value:
         raise FilterError(word, "the key has no value; write key:value without a space")
     if negated and key not in _NEGATABLE:
@@ -146,6 +148,7 @@ def _values(word: str, value: str) -> tuple[str, ...]:
     return values
 
 
+_OF_DURATIONS = frozenset({"age", "dur"})
 _NEGATABLE = frozenset({"need", "status", "type", "workflow"})
 _READERS = MappingProxyType(
     {

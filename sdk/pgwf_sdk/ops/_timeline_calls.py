@@ -44,7 +44,7 @@ _PREFIX_OF_KIND = MappingProxyType(
         "child": "child ",
         "attach": "other run ",
         "human": "human ",
-        "compensation": "undo ",
+        "compensation": "at exit ",
         "select": "",
         "step": "",
         "cancel": "",
@@ -193,7 +193,10 @@ def _row_of_call(
 
 
 def _title(call: Call) -> str:
-    return _PREFIX_OF_KIND[call.kind] + (call.name or {"timer": "sleep", "select": "wait"}.get(call.kind, call.kind))
+    # What a compensation undoes is recorded before it begins; a step that `ctx.on_exit` planned undoes nothing.
+    undoes = call.kind == "compensation" and call.opened is not None and call.opened.payload is not None
+    prefix = "undo " if undoes else _PREFIX_OF_KIND[call.kind]
+    return prefix + (call.name or {"timer": "sleep", "select": "wait"}.get(call.kind, call.kind))
 
 
 def _label(call: Call) -> str:

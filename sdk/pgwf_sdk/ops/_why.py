@@ -135,7 +135,7 @@ def _ready(situation: Situation) -> str:
         )
     if around.live_workers == 0:
         seen = around.last_worker_seen_at
-        last = f"; the last one was seen {situation.since(seen)} ago" if seen else ""
+        last = f"; one that ended without a word was last seen {situation.since(seen)} ago" if seen else ""
         return (
             f"It is ready, but no live worker offers {need!r}{last}. "
             f"Start one: `pgwf worker run MODULE` with a workflow or `--capability {need}` that offers it."
@@ -185,11 +185,9 @@ def _waiting(situation: Situation) -> str:
     next_look = f" It looks again in {situation.until(until)}." if until and not is_told else ""
     if not waits:
         if until:
-            return (
-                f"It waits to be taken again.{next_look}"
-                if situation.around.note
-                else f"It is to start later.{next_look}"
-            )
+            if situation.around.note:
+                return f"It waits to be taken again.{next_look}"
+            return f"It is to start in {situation.until(until)}."
         return (
             "It waits for something from outside, such as a signal, without a deadline; the last line of "
             f"`pgwf show {situation.run.run_id} --journal` says how far it has come."
