@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import signal
 import sys
 import threading
 from queue import SimpleQueue
@@ -22,6 +23,7 @@ from pgwf_sdk._step_context import StepContext, enter_step, leave_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 LENGTH_BYTES: Final = 4
 MAIN: Final = "__pgwf_main__"
@@ -80,12 +82,19 @@ def main() -> None:
     """Take orders until the worker is gone."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # Nothing that a step prints may stand between two messages.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Who tells all processes of a service to stop means the worker. Subprocesses would inherit that it is ignored.
+        signal.signal(number, _take_no_notice)
     orders: SimpleQueue[Order] = SimpleQueue()
     link = _Link(answers)
     threading.Thread(target=_listen, args=(sys.stdin.buffer, orders, link), daemon=True).start()
     while True:
         order = orders.get()
         link.send(_executed(order, link))
+
+
+def _take_no_notice(_number: int, _frame: FrameType | None) -> None:
+    """The worker decides when this process ends."""
 
 
 class _Link:

@@ -44,7 +44,7 @@ class Processes:
         """
         order = _order(command, context)
         async with self._free:
-            child = self._idle.pop() if self._idle else await _spawn()
+            child = await self._child()
             is_well = False
             try:
                 answer = await self._ask(child, order, context, command.step, beat)
@@ -57,6 +57,16 @@ class Processes:
         if isinstance(answer, Result):
             return answer.payload, answer.encoding
         raise _error(answer)
+
+    async def _child(self) -> Process:
+        """One that waits for a step, or else a new one. Those that died while they waited are no step's failure."""
+        while self._idle:
+            child = self._idle.pop()
+            assert child.stdout is not None
+            if child.returncode is None and not child.stdout.at_eof():
+                return child
+            _kill(child)
+        return await _spawn()
 
     async def _ask(
         self,
@@ -115,6 +125,7 @@ async def _spawn() -> Process:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=1 << 20,
+        process_group=0,  # Ctrl-C at a terminal is for the worker, which lets its steps end.
     )
 
 

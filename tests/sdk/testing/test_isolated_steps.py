@@ -79,6 +79,29 @@ def endless(path: str) -> None:
 
 
 @step(isolate="process", retry=ONCE)
+def place() -> tuple[int, int]:
+    return os.getpid(), os.getpgrp()
+
+
+@workflow
+def run_place(ctx: Context) -> tuple[int, int]:
+    return ctx.step(place)
+
+
+@step(isolate="process", retry=ONCE)
+def told_to_stop() -> list[int]:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(os.getpid(), number)
+    # What it starts can be told to stop, as ever.
+    return [os.getpid(), subprocess.run(["sh", "-c", "kill -TERM $$; echo still there"], check=False).returncode]
+
+
+@workflow
+def run_told_to_stop(ctx: Context) -> list[int]:
+    return ctx.step(told_to_stop)
+
+
+@step(isolate="process", retry=ONCE)
 def unstorable() -> Any:
     return open(os.devnull)
 
@@ -156,6 +179,25 @@ def test_a_step_that_does_not_end_is_killed_when_its_time_is_over(env: Environme
     assert isinstance(failed.value.__cause__, StepTimeoutError)
     pid = int((tmp_path / "pid").read_text())
     wait_until(lambda: not is_there(pid), "the process is gone")
+
+
+def test_a_process_that_was_killed_while_it_waited_is_no_steps_failure(env: Environment) -> None:
+    waiting, _ = env.run(run_place())
+    os.kill(waiting, signal.SIGKILL)
+    wait_until(lambda: not is_there(waiting), "the process is dead")
+
+    next_one, _ = env.run(run_place())
+
+    assert next_one not in (waiting, os.getpid())
+
+
+def test_signals_that_tell_a_worker_to_stop_reach_no_step(env: Environment) -> None:
+    _, group = env.run(run_place())
+    assert group != os.getpgrp()
+
+    pid, code = env.run(run_told_to_stop())
+
+    assert (is_there(pid), code) == (True, -signal.SIGTERM)
 
 
 def test_a_result_that_cannot_be_stored_is_named(env: Environment) -> None:
