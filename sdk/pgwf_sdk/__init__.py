@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pgwf_sdk._retry import NonRetryable, RetryAfter, RetryPolicy
     from pgwf_sdk._sealing import Sealing
     from pgwf_sdk._step_context import StepContext, current_step
+    from pgwf_sdk._telemetry import Telemetry
     from pgwf_sdk.replay import (
         AllSettled,
         AsyncAwakeable,
@@ -139,6 +140,7 @@ __all__ = [
     "TaskNotFoundError",
     "TaskNotHeldError",
     "TaskUnavailableError",
+    "Telemetry",
     "ToleratedFailures",
     "UndecodableError",
     "UsageError",
@@ -153,7 +155,7 @@ __all__ = [
 ]
 
 # Where the names are, the modules that import least first.
-_HOMES = ("_errors", "_retry", "_sealing", "_definition", "_step_context", "replay", "_client", "worker")
+_HOMES = ("_errors", "_retry", "_sealing", "_definition", "_step_context", "replay", "_client", "worker", "_telemetry")
 
 if not TYPE_CHECKING:  # Type checkers would take any name for one that is there.
 

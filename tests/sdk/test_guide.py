@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,7 @@ from pgwf_journal import Phase
 from pgwf_sdk import Workflow
 from pgwf_sdk._serial import decode
 from pgwf_sdk.replay import Completed, Continued
+from pgwf_sdk.testing import Environment
 from tests.sdk.replay.driver import Driver
 
 GUIDE = Path(__file__).parents[2] / "docs" / "sdk-guide.md"
@@ -58,6 +60,7 @@ CASES: dict[str, Any] = {
     "labelled": ["a by post", "bb by post"],
     "illustrate": 2,
     "render_all": 2,
+    "close_books": 10,
 }
 
 
@@ -66,6 +69,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "after_order": ("17",),
     "subscription": (Ellipsis, 2),
     "top_up": ("ann",),
+    "close_books": (date(2026, 11, 28),),
 }
 
 
@@ -92,4 +96,31 @@ def test_each_workflow_of_the_guide_completes_and_replays(guide: Any, name: str)
 
 
 def test_every_workflow_of_the_guide_is_tried(guide: Any) -> None:
-    assert {name for name, value in vars(guide).items() if isinstance(value, Workflow)} == set(CASES)
+    assert {name for name, value in vars(guide).items() if isinstance(value, Workflow)} == {
+        *CASES,
+        "each_day",  # It never ends, and has a test of its own.
+    }
+
+
+def test_a_run_that_is_the_clock_starts_a_run_a_day(guide: Any, pgwf_env: Environment) -> None:
+    pgwf_env.reset(datetime(2026, 11, 28, 12, tzinfo=UTC))
+    pgwf_env.start(guide.each_day(date(2026, 11, 28)), run_id="clock")
+
+    pgwf_env.advance(timedelta(days=2))
+
+    # What still runs when a run continues belongs to the next one.
+    found = [run for parent in ("clock~2", "clock~3") for run in pgwf_env.client.list(parent_run_id=parent)]
+    assert [(run.status, run.created_at.isoformat()) for run in found] == [
+        ("completed", "2026-11-28T23:30:00+00:00"),
+        ("completed", "2026-11-29T23:30:00+00:00"),
+    ]
+
+
+def test_a_run_that_is_held_back_is_started_once_a_day(guide: Any, pgwf_env: Environment) -> None:
+    pgwf_env.reset(datetime(2026, 11, 28, 12, tzinfo=UTC))
+    pgwf_env.add(guide.close_books)
+
+    assert guide.close_tonight(pgwf_env.client, date(2026, 11, 28))
+    assert not guide.close_tonight(pgwf_env.client, date(2026, 11, 28))
+    assert pgwf_env.result(pgwf_env.client.get("books-2026-11-28", guide.close_books)) == 10
+    assert pgwf_env.now() == datetime(2026, 11, 28, 23, 30, tzinfo=UTC)

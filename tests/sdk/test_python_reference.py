@@ -48,6 +48,7 @@ FOR_OURSELVES: dict[type, set[str]] = {
 SINGLE: dict[str, Any] = {
     "Step.options": pgwf_sdk.Step.options,
     "Sealing": pgwf_sdk.Sealing,
+    "Telemetry": pgwf_sdk.Telemetry,
     "workflow": pgwf_sdk.workflow,
     "step": pgwf_sdk.step,
     "RetryPolicy": pgwf_sdk.RetryPolicy,

@@ -1,6 +1,8 @@
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,9 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Sampler
 from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode
 
 from pgwf_journal import Entry, Kind, Phase
+from pgwf_sdk import Telemetry
 from pgwf_sdk._failure import describe
-from pgwf_sdk._telemetry import RunTrace, Telemetry
+from pgwf_sdk._telemetry import RunTrace, _Metrics
 
 STARTED_AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -336,3 +339,10 @@ def test_a_start_that_found_its_run_is_not_counted(observed: Observed) -> None:
         pass
 
     assert observed.points("pgwf.run.started") == []
+
+
+def test_operators_are_told_of_every_metric_by_its_name() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"`(pgwf\.[a-z.]+)`", page.partition("## Traces and metrics")[2]))
+
+    assert told == {instrument.name for instrument in vars(_Metrics(MeterProvider())).values()}
