@@ -79,20 +79,9 @@ class WorkerProcess:
 
 
 @contextmanager
-def workers(
-    system: EngineSystem,
-    dsn: str,
-    *,
-    log: Path,
-    count: int,
-    concurrency: int | None = None,
-    lease_seconds: int = LEASE_SECONDS,
-) -> Generator[list[WorkerProcess]]:
+def workers(system: EngineSystem, dsn: str, *, log: Path, count: int) -> Generator[list[WorkerProcess]]:
     """`count` worker processes that are ready, and have not been told to go; ended afterwards."""
-    concurrency = concurrency or system.concurrency
-    made = [
-        WorkerProcess(system, dsn, log=log, concurrency=concurrency, lease_seconds=lease_seconds) for _ in range(count)
-    ]
+    made = [WorkerProcess(system, dsn, log=log, concurrency=system.concurrency) for _ in range(count)]
     try:
         for worker in made:
             worker.wait_ready()

@@ -1,7 +1,7 @@
 import asyncio
 import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -201,3 +201,18 @@ def test_both_journals_have_the_same_calls() -> None:
             assert {p.name: p.default for p in ours.parameters.values()} == {
                 p.name: p.default for p in theirs.parameters.values()
             }, name
+
+
+@pytest.mark.parametrize(("kind", "finish"), [(Journal, lambda answer: answer), (AsyncJournal, asyncio.run)])
+def test_each_call_is_made_on_the_connection_it_is_given(kind: Any, finish: Callable[[Any], object], dsn: str) -> None:
+    """What is no connection is refused; a call that left it out would be made on another."""
+    journal = kind(dsn)
+
+    for call, arguments in {
+        journal.open: {},
+        journal.append: {"entries": [step("charge")], "expected_seq": 0},
+        journal.read: {},
+        journal.head: {},
+    }.items():
+        with pytest.raises(TypeError, match="connection=…: found an object of str"):
+            finish(call("order-17", **arguments, connection="mine"))

@@ -315,6 +315,28 @@ def test_arguments_are_given_by_name(kind: type) -> None:
             assert kinds <= {inspect.Parameter.KEYWORD_ONLY}, name
 
 
+ARGUMENTS: dict[str, Any] = {
+    "job_id": "job-1", "job_ids": ["job-1"], "jobs": [], "lease_id": "lease-1", "leases": [], "next_need": "python",
+    "priority": 1, "worker_caps": CAPS, "worker_id": WORKER,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "finish"), [(Client, lambda answer: answer), (AsyncClient, asyncio.run)])
+def test_each_call_that_takes_a_connection_is_made_on_it(kind: Any, finish: Callable[[Any], object], dsn: str) -> None:
+    """What is no connection is refused; a call that left it out would be made on another."""
+    client = kind(dsn)
+    calls = {name: inspect.signature(call).parameters for name, call in inspect.getmembers(client, inspect.ismethod)}
+    made_on_one = {name: parameters for name, parameters in calls.items() if "connection" in parameters}
+    assert len(made_on_one) >= 17
+
+    for name, parameters in made_on_one.items():
+        arguments = {
+            each: ARGUMENTS[each] for each in parameters if parameters[each].default is inspect.Parameter.empty
+        }
+        with pytest.raises(TypeError, match="connection=…: found an object of str"):
+            finish(getattr(client, name)(**arguments, connection="mine"))
+
+
 def signatures(kind: type) -> dict[str, str]:
     """The public calls of a class, as text in which sync and async names are the same."""
     return {

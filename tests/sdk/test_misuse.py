@@ -366,25 +366,31 @@ def test_a_call_with_what_it_does_not_take_is_refused_before_the_database_is_ask
         asyncio.run(asked())
 
 
+MADE_ON_A_CONNECTION: list[Callable[[Any, Any], Any]] = [
+    lambda client, connection: client.start(checkout("1"), connection=connection),
+    lambda client, connection: client.signal("a", "b", connection=connection),
+    lambda client, connection: client.signal_with_start(checkout("1"), "a", "b", connection=connection),
+    lambda client, connection: client.complete_awakeable("a", 1, connection=connection),
+    lambda client, connection: client.fail_awakeable("a", "b", connection=connection),
+    lambda client, connection: client.human.decide("a", 1, connection=connection),
+]
+
+
 @pytest.mark.parametrize("found", [NOWHERE, 3, object()])
-def test_what_is_no_connection_is_refused_by_clients_that_seal_alike(found: Any) -> None:
+@pytest.mark.parametrize("call", MADE_ON_A_CONNECTION)
+def test_what_is_no_connection_is_refused_by_clients_that_seal_alike(call: Any, found: Any) -> None:
     pytest.importorskip("cryptography")
     sealing = Sealing({"k1": KEY})
     message = rf"connection=…: found an object of {type(found).__name__}; expected a psycopg.(Async)?Connection"
 
-    async def started() -> None:
+    async def asked() -> None:
         async with AsyncClient(NOWHERE, sealing=sealing) as client:
-            await client.start(checkout("1"), connection=found)
+            await call(client, found)
 
-    with Client(NOWHERE, sealing=sealing) as client:
-        with pytest.raises(TypeError, match=message):
-            client.start(checkout("1"), connection=found)
-        with pytest.raises(TypeError, match=message):
-            client.signal_with_start(checkout("1"), "a", "b", connection=found)
-        with pytest.raises(TypeError, match=message):
-            client.complete_awakeable("a", 1, connection=found)
+    with Client(NOWHERE, sealing=sealing) as client, pytest.raises(TypeError, match=message):
+        call(client, found)
     with pytest.raises(TypeError, match=message):
-        asyncio.run(started())
+        asyncio.run(asked())
 
 
 WORKERS: list[tuple[dict[str, Any], type[Exception], str]] = [

@@ -205,7 +205,7 @@ class Claim(Struct, frozen=True):
 
 
 def claim_parameters(
-    worker_id: str, *, capabilities: Sequence[str], slots: int, lease: timedelta, position: Sequence[int] | None = None
+    worker_id: str, *, capabilities: Sequence[str], slots: int, lease: timedelta, position: Sequence[int] | None
 ) -> dict[str, Any]:
     """The parameters of a call that claims up to `slots` runs, looking from `position` on."""
     return {

@@ -64,7 +64,7 @@ class Transactions:
         *,
         worker_id: str,
         lease: timedelta,
-        seal: Callable[[Item], Item] | None = None,
+        seal: Callable[[Item], Item] | None,
     ) -> None:
         self._seal = seal
         self._database = database
