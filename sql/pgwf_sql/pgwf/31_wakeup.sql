@@ -153,13 +153,17 @@ begin
   if p_needs is null then
     return;
   end if;
-  v_tell_all := v_blind or (select s.notify_enabled from pgwf.setting as s where s.only_row);
-  if not v_tell_all
-    and not exists (
-      select from pgwf.sleeper as s where s.channel = any (array(select 'need.' || d.need from unnest(p_needs) as d(need))))
+  if not v_blind and not (
+    select
+      s.notify_enabled
+      or exists (
+        select from pgwf.sleeper as q where q.channel = any (array(select 'need.' || d.need from unnest(p_needs) as d(need))))
+    from pgwf.setting as s
+    where s.only_row)
   then
     return;
   end if;
+  v_tell_all := v_blind or (select s.notify_enabled from pgwf.setting as s where s.only_row);
   select array_agg(distinct pgwf.channel(c.name))
   into v_channels
   from unnest(p_needs) as d(need)

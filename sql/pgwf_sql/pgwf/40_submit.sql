@@ -80,19 +80,17 @@ begin
 
   with fresh as materialized (
     select
-      i.job_id,
-      i.n,
-      i.need,
-      coalesce(i.priority, 3::smallint) as priority,
-      nullif(i.singleton_key, '') as singleton_key,
-      coalesce(i.available_at, p_now) as available_at,
-      nullif(i.expires_at, 'infinity') as expires_at,
-      i.wait_for::bigint[] as wait_for,
-      coalesce(i.pending, 0) as pending
-    from unnest(
-      p_job_ids, v_n, p_needs, p_priorities, p_singleton_keys, p_available_at, p_expires_at, v_wait_for, v_pending)
-      as i(job_id, n, need, priority, singleton_key, available_at, expires_at, wait_for, pending)
-    where i.n is not null
+      p_job_ids[i] as job_id,
+      v_n[i] as n,
+      p_needs[i] as need,
+      coalesce(p_priorities[i], 3::smallint) as priority,
+      nullif(p_singleton_keys[i], '') as singleton_key,
+      coalesce(p_available_at[i], p_now) as available_at,
+      nullif(p_expires_at[i], 'infinity') as expires_at,
+      v_wait_for[i]::bigint[] as wait_for,
+      coalesce(v_pending[i], 0) as pending
+    from generate_subscripts(p_job_ids, 1) as i
+    where v_n[i] is not null
   ), jobs as (
     insert into pgwf.job (
       n, job_id, need, priority, singleton_key, wait_for, pending, available_at, expires_at, created_at)
