@@ -13,6 +13,7 @@ import psycopg
 
 from pgwf import _calls
 from pgwf._job import HeldJob
+from pgwf._patience import answered_within, answered_within_async
 from pgwf._renewals import Holder, Renewals
 from pgwf_sql.database import AsyncDatabase, Database, SchemaOutdatedError
 
@@ -80,7 +81,8 @@ class Keepalive:
         sent_at = time.monotonic()
         try:
             connection = connection or self._database.connect()
-            outcomes = self._database.run(statement, connection)
+            with answered_within(connection, seconds=self._renewals.patience_seconds(sent_at)):
+                outcomes = self._database.run(statement, connection)
         except _UNREACHABLE:
             if connection is not None:
                 connection.close()
@@ -151,7 +153,8 @@ class AsyncKeepalive:
         sent_at = time.monotonic()
         try:
             connection = connection or await self._database.connect()
-            outcomes = await self._database.run(statement, connection)
+            with answered_within_async(connection, seconds=self._renewals.patience_seconds(sent_at)):
+                outcomes = await self._database.run(statement, connection)
         except _UNREACHABLE:
             if connection is not None:
                 await connection.close()

@@ -17,6 +17,7 @@ _LENGTH_SECONDS_MAX = 1e10  # As extend_leases has it.
 _EXTENSIONS_PER_LENGTH = 3
 _RETRY_SECONDS_MAX = 1.0
 _RETRIES_PER_LENGTH = 10
+_PATIENCE_SECONDS_MIN = 1.0
 LEASES_MAX = 1000
 """Leases one statement extends at most."""
 
@@ -88,6 +89,12 @@ class Renewals(Generic[H]):
             if not self._kept:
                 return None
             return max(0.0, min(renewal.due_at for renewal in self._kept.values()) - now)
+
+    def patience_seconds(self, now: float) -> float:
+        """How long an extension may wait for its answer: until a holder has to be told that its lease is lost."""
+        with self._lock:
+            lost_at = min((renewal.lost_at for renewal in self._kept.values()), default=now)
+        return max(_PATIENCE_SECONDS_MIN, lost_at - now)
 
     def due(self, now: float) -> "tuple[str, float, list[HeldJob]] | None":
         """The next leases to extend in one statement: worker, length, leases. None when nothing is due."""

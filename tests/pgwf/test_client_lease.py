@@ -1,3 +1,7 @@
+import asyncio
+import os
+import signal
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -5,7 +9,9 @@ import psycopg
 import pytest
 
 from pgwf import (
+    AsyncClient,
     Client,
+    Lease,
     LeaseLostError,
     LeaseSpentError,
     UnknownDependencyError,
@@ -152,6 +158,62 @@ def test_a_kept_lease_survives_a_lost_connection(client: Client, db: psycopg.Con
 
     assert not lease.lost.is_set()
     lease.complete()
+
+
+@pytest.mark.own_session
+def test_the_holder_is_told_when_the_database_no_longer_answers(client: Client, db: psycopg.Connection[Any]) -> None:
+    submit(client, "frozen")
+    submit(client, "next")
+    frozen, following = take(client), take(client, lease_seconds=1)
+
+    with ExitStack() as thawing:
+        with frozen.keep_alive(lease_seconds=1.5):
+            thawing.callback(os.kill, freeze_keeper(db), signal.SIGCONT)
+
+            assert frozen.lost.wait(20)
+        with following.keep_alive(lease_seconds=1.5):
+            wait_until(lambda: until_of(db, following) > following.lease_expires_at, "an extension by a new connection")
+    assert not following.lost.is_set()
+
+
+@pytest.mark.own_session
+def test_the_holder_is_told_in_its_event_loop_when_the_database_no_longer_answers(
+    dsn: str, db: psycopg.Connection[Any]
+) -> None:
+    async def hold() -> None:
+        async with AsyncClient(dsn) as client:
+            await client.submit_job(job_id="frozen", worker_id=WORKER, next_need="python")
+            (lease,) = await client.get_work(worker_id=WORKER, worker_caps=["python"])
+            with ExitStack() as thawing:
+                async with lease.keep_alive(lease_seconds=1.5):
+                    thawing.callback(os.kill, await asyncio.to_thread(freeze_keeper, db), signal.SIGCONT)
+                    async with asyncio.timeout(20):
+                        await lease.lost.wait()
+
+    asyncio.run(hold())
+
+
+def freeze_keeper(db: psycopg.Connection[Any]) -> int:
+    """Stop the server process that extends leases, once it has extended one, and return which it is."""
+
+    def keeper() -> int | None:
+        row = db.execute(
+            "select pid from pg_stat_activity"
+            " where datname = current_database() and query like '%extend_leases%' and pid <> pg_backend_pid()"
+        ).fetchone()
+        return None if row is None else int(row[0])
+
+    pid = wait_until(keeper, "an extension")
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
+def until_of(db: psycopg.Connection[Any], lease: Lease) -> datetime:
+    row = db.execute("select until from pgwf.lease where n = %s", [lease.n]).fetchone()
+    assert row is not None
+    value: datetime = row[0]
+    return value
 
 
 def test_completing_at_once_after_keeping_alive_is_safe(client: Client) -> None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, Connection
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from pgwf_sql.database._closing import AsyncClosing, Closing
@@ -35,6 +36,21 @@ _CONNECTION_SETTINGS: dict[str, Any] = {
     # Values that are packed here, not by psycopg, are UTF-8, whatever PGCLIENTENCODING says.
     "client_encoding": "UTF8",
 }
+# A network that swallows packets on the way must end a connection within a minute; by default it takes 15 minutes, or
+# hours on one that only listens. The server's machine answers these, however long a statement takes.
+_NETWORK_SETTINGS: dict[str, Any] = {
+    "tcp_user_timeout": 30_000,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+}
+
+
+def _settings(dsn: str) -> dict[str, Any]:
+    """What a connection to `dsn` is made with beside what that says."""
+    said = conninfo_to_dict(dsn)
+    network = {name: value for name, value in _NETWORK_SETTINGS.items() if name not in said}
+    return _CONNECTION_SETTINGS | network
 
 
 # A claim that finds nothing may LISTEN; nobody reads that here, and without a handler psycopg would keep it for ever.
@@ -113,7 +129,7 @@ class Database(Closing):
         return self._connect(self._listen_dsn)
 
     def _connect(self, dsn: str) -> Connection:
-        connection = Connection.connect(dsn, **_CONNECTION_SETTINGS)
+        connection = Connection.connect(dsn, **_settings(dsn))
         try:
             require_schema_version(connection)
         except BaseException:
@@ -169,7 +185,7 @@ class Database(Closing):
                     max_size=self._connections_max,
                     timeout=_CONNECT_SECONDS_MAX,
                     max_idle=_IDLE_SECONDS_MAX,
-                    kwargs=_CONNECTION_SETTINGS,
+                    kwargs=_settings(self._dsn),
                     configure=_ignore_notifications,
                     open=True,
                 )
@@ -232,7 +248,7 @@ class AsyncDatabase(AsyncClosing):
         return await self._connect(self._listen_dsn)
 
     async def _connect(self, dsn: str) -> AsyncConnection:
-        connection = await AsyncConnection.connect(dsn, **_CONNECTION_SETTINGS)
+        connection = await AsyncConnection.connect(dsn, **_settings(dsn))
         try:
             await require_schema_version_async(connection)
         except BaseException:
@@ -285,7 +301,7 @@ class AsyncDatabase(AsyncClosing):
                     max_size=self._connections_max,
                     timeout=_CONNECT_SECONDS_MAX,
                     max_idle=_IDLE_SECONDS_MAX,
-                    kwargs=_CONNECTION_SETTINGS,
+                    kwargs=_settings(self._dsn),
                     configure=_ignore_notifications_async,
                     open=False,
                 )
