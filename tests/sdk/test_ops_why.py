@@ -9,7 +9,7 @@ import psycopg
 
 from pgwf_journal import Kind, Phase
 from pgwf_sdk import ops
-from tests.sdk.sql.hand import Hand, entry, start, task
+from tests.sdk.sql.hand import Hand, child, entry, start, task
 
 if TYPE_CHECKING:
     from tests.support import Clock
@@ -61,3 +61,35 @@ def test_why_a_run_that_is_to_start_later_says_when(db: Conn, clock: Clock) -> N
     clock.advance(seconds=20)
 
     assert ops.why_not_running(db, "order-1") == "It is to start in 1h 59m."
+
+
+def test_why_a_run_failed_names_its_error_in_one_line(db: Conn, clock: Clock) -> None:
+    hand = Hand(db, "w-1", ["python"])
+    start(db)
+    hand.say(hand.take().end("fail", b'{"type":"shop:CardDeclined","message":"no\\nrun order-9 is fine"}'))
+    clock.advance(seconds=5)
+
+    assert ops.why_not_running(db, "order-1") == (
+        "It is over: failed 5.0 s ago with CardDeclined: no run order-9 is fine. `pgwf result order-1` shows where,"
+        " `pgwf retry order-1` tries again."
+    )
+
+
+def test_why_a_parent_waits_names_the_children_that_are_not_over(db: Conn) -> None:
+    hand = Hand(db, "w-1", ["python"])
+    start(db)
+    numbers = range(1, 6)
+    opened = [
+        entry("ship", number, kind=Kind.CHILD, phase=Phase.OPENED, occurrence=number, payload=None)
+        for number in numbers
+    ]
+    children = [child(f"order-1/{number}", f"/child:ship#{number}") for number in numbers]
+    hand.say(hand.take().item("park", *opened, children=children, wake_after=5))
+    for _ in range(4):
+        hand.say(hand.take().end())
+
+    why = ops.why_not_running(db, "order-1")
+
+    assert why.startswith("It waits for child run 'order-1/5', since ")
+    assert why.count("which is completed") == 2
+    assert why.endswith("and 2 more calls.")

@@ -118,8 +118,14 @@ def why_not_running(source: Source, run_id: str) -> str:
                 open_tasks=_tasks_of_run(connection, summary.n, OPEN_TASK_STATES),
                 children=_children_of_calls(connection, summary.n, open_calls),
                 attempts=_attempts(source, connection, summary) if summary.attempts else (),
+                error=_error(source, connection, summary) if summary.status == "failed" else None,
             )
         )
+
+
+def _error(source: Source, connection: Connection, summary: RunSummary) -> str | None:
+    ending = execute(connection, unsealed(source, _statements.ending_statement(summary.run_id)))
+    return None if ending is None or ending.status != "failed" else ending.payload
 
 
 def _attempts(source: Source, connection: Connection, summary: RunSummary) -> tuple[Attempt, ...]:
@@ -200,12 +206,12 @@ def _run(connection: Connection, run_id: str) -> RunSummary:
 
 
 def _children_of_calls(connection: Connection, n: int, calls: Sequence[OpenCall]) -> dict[str, ChildOutlook]:
-    """The child runs of the calls that a sentence has room for, by the call's key."""
-    keys = [call.key for call in calls if call.kind == "child"][:NAMED_CALLS_MAX]
+    """Child runs of the calls, as many as a sentence has room for, by the call's key."""
+    keys = [call.key for call in calls if call.kind == "child"]
     if not keys:
         return {}
     found: dict[str, ChildOutlook] = {}
-    for child in execute(connection, _statements.children_statement(n, parent_keys=keys, limit=len(keys))):
+    for child in execute(connection, _statements.children_statement(n, parent_keys=keys, limit=NAMED_CALLS_MAX)):
         around = execute(connection, _statements.circumstances_statement(child.n)) if child.status == "ready" else None
         live_workers = None if around is None else around.live_workers
         found[child.parent_key or ""] = ChildOutlook(run=child, live_workers=live_workers)

@@ -98,7 +98,8 @@ def runs_statement(filter_: RunFilter, *, before: int | None, limit: int) -> Sta
 def children_statement(
     n: int, *, parent_keys: Sequence[str] | None = None, limit: int
 ) -> Statement[tuple[RunSummary, ...]]:
-    """The children of run number `n`, oldest first; with `parent_keys` only those that these calls started."""
+    """The children of run number `n`, oldest first; with `parent_keys` only those that these calls started, at
+    most `limit`, rather such as are not over."""
     parameters = {
         "n": n,
         "parent_keys": None if parent_keys is None else list(parent_keys),

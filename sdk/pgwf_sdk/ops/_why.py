@@ -63,6 +63,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     open_tasks: Sequence[TaskSummary]
     children: Mapping[str, ChildOutlook] = MappingProxyType({})
     attempts: Sequence[Attempt] = ()
+    error: str | None = None
 
     def since(self, instant: datetime) -> str:
         """How long ago `instant` was."""
@@ -79,7 +80,7 @@ def why_sentence(situation: Situation) -> str:
     """
     run, around = situation.run, situation.around
     if run.is_final:
-        return _final(situation)
+        return _prose(_final(situation))
     sentence = _SENTENCES[run.status](situation)
     if around.cancel_at is not None:
         by = f" by {around.cancel_by}" if around.cancel_by else ""
@@ -91,10 +92,13 @@ def why_sentence(situation: Situation) -> str:
     given_back = around.last_error or (around.note if run.status in {"waiting", "ready"} else None)
     if given_back:
         sentence += f" The last worker gave it back with: {given_back}."
-    # Notes and errors are others' text: a line of theirs must not pass for one of the report.
-    prose = " ".join(sentence.splitlines())
     report = around.blocked_report if run.status == "blocked" else None
-    return f"{prose}\n\n{report.strip()}" if report else prose
+    return f"{_prose(sentence)}\n\n{report.strip()}" if report else _prose(sentence)
+
+
+def _prose(sentence: str) -> str:
+    """In one line: notes and errors are others' text, and a line of theirs must not pass for one of the report."""
+    return " ".join(sentence.splitlines())
 
 
 def _deafness(situation: Situation) -> str:
@@ -115,7 +119,10 @@ def _final(situation: Situation) -> str:
         how = "goes on" if run.status == "continued" else "was retried"
         return f"{sentence} It {how} as {successor} (`pgwf why {successor}`)."
     if run.status == "failed":
-        return f"{sentence} `pgwf result {run.run_id}` shows the error, `pgwf retry {run.run_id}` tries again."
+        return (
+            f"It is over: failed{ended} with {error_words(situation.error)}. `pgwf result {run.run_id}` shows where,"
+            f" `pgwf retry {run.run_id}` tries again."
+        )
     return sentence
 
 
@@ -178,7 +185,8 @@ def _key_words(situation: Situation) -> str | None:
 
 def _waiting(situation: Situation) -> str:
     waits = [(_task_words(task, situation), task.expires_at) for task in situation.open_tasks]
-    waits += [(_wait_words(call, situation), call.ends_at) for call in situation.open_calls if call.kind != "human"]
+    calls = sorted(situation.open_calls, key=lambda call: call.kind == "child" and _is_beside(call, situation))
+    waits += [(_wait_words(call, situation), call.ends_at) for call in calls if call.kind != "human"]
     waits += [(_attempt_words(attempt, situation), attempt.next_at) for attempt in situation.attempts]
     until = situation.run.available_at
     is_told = until is not None and any(end is not None and end <= until + _SOON for _, end in waits[:NAMED_CALLS_MAX])
@@ -196,6 +204,12 @@ def _waiting(situation: Situation) -> str:
     if more := len(waits) - len(named):
         named.append(f"{count_words(more, 'more call')}")
     return f"It waits for {_listed(named)}.{next_look}"
+
+
+def _is_beside(call: OpenCall, situation: Situation) -> bool:
+    """Whether this child is over, or one of many: those that are not over were looked up first."""
+    child = situation.children.get(call.key)
+    return child.run.is_final if child is not None else len(situation.children) >= NAMED_CALLS_MAX
 
 
 def _task_words(task: TaskSummary, situation: Situation) -> str:

@@ -28,7 +28,7 @@ from (
   from pgwf_sdk.run c
   where c.parent = %(n)s
     and (%(parent_keys)s::text[] is null or c.parent_key = any (%(parent_keys)s::text[]))
-  order by c.n
+  order by (%(parent_keys)s::text[] is not null and c.finished_at is not null), c.n
   limit %(limit)s
 ) b
 cross join lateral (select v.* from pgwf_sdk.runs v where v.n = b.n offset 0) r
