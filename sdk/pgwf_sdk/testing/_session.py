@@ -197,7 +197,7 @@ class VirtualSession(Session):
         await self._transactions.close()
         await self._processes.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._step_pool.shutdown(wait=False, cancel_futures=True)
+        self._step_pool.shutdown()
 
     async def _claim_and_work(self) -> bool:
         brought = await self._flusher.claim()

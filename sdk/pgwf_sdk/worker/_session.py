@@ -36,6 +36,7 @@ from pgwf_sdk.worker._room import Occupant, Room
 from pgwf_sdk.worker._seals import opened_claim, opened_for, sealed
 from pgwf_sdk.worker._settings import Settings
 from pgwf_sdk.worker._sleeper import Sleeper
+from pgwf_sdk.worker._step_threads import StepThreads
 from pgwf_sdk.worker._steps import StepAttempt
 from pgwf_sdk.worker._tender import Held, Kept, Tender
 from pgwf_sdk.worker._transactions import Transactions
@@ -72,7 +73,7 @@ class Session:
         self._is_closing = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="pgwf-workflow")
-        self._step_pool = ThreadPoolExecutor(settings.step_threads, thread_name_prefix="pgwf-step")
+        self._step_pool = StepThreads(settings.step_threads)
         # Operators tell the connections apart by name; the hot one is the one whose round trips and commits count.
         self._hot = AsyncDatabase(_named(settings.dsn, "pgwf worker"), translate=_as_is)
         self._database = AsyncDatabase(
@@ -165,7 +166,7 @@ class Session:
             await self._transactions.close()
             await self._processes.close()
             self._threads.shutdown(wait=False, cancel_futures=True)
-            self._step_pool.shutdown(wait=False, cancel_futures=True)
+            self._step_pool.shutdown()
         log.info("worker %s: stopped", self._settings.worker_id)
 
     def stop(self) -> None:

@@ -6,9 +6,9 @@ import logging
 import math
 import random
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor
 from contextvars import copy_context
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ from pgwf_sdk._wording import count_words, limit_words
 from pgwf_sdk.replay import CallId, RunStep
 from pgwf_sdk.worker._advance import Item, ItemAnswer
 from pgwf_sdk.worker._processes import Processes
+from pgwf_sdk.worker._step_threads import StepThreads
 from pgwf_sdk.worker._transactions import Transactions
 
 log = logging.getLogger("pgwf_sdk.worker")
@@ -102,7 +103,7 @@ class StepAttempt:
         number: int,
         elapsed: timedelta,
         trace: RunTrace,
-        threads: Executor,
+        threads: StepThreads,
         transactions: Transactions,
         processes: Processes,
         last_heartbeat: str | None,
@@ -263,11 +264,13 @@ class StepAttempt:
             with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits.
                 self._loop.call_soon_threadsafe(tell, result)
 
-        self._threads.submit(copy_context().run, call_and_tell)
+        work = partial(copy_context().run, call_and_tell)
+        self._threads.submit(work)
         try:
             result = await done
         except asyncio.CancelledError:
             self.context.cancelled = True
+            self._threads.give_up(work)
             raise
         if isinstance(result, BaseException):
             raise result

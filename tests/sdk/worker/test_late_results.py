@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pgwf_sdk import Context, RetryPolicy, StepTimeoutError, current_step, step, workflow
+from pgwf_sdk import (
+    Context,
+    RetryPolicy,
+    RunCancelledError,
+    RunFailedError,
+    StepTimeoutError,
+    current_step,
+    step,
+    workflow,
+)
 from tests.support import wait_for_status
 
 if TYPE_CHECKING:
@@ -54,3 +63,44 @@ def test_what_a_plain_step_returns_after_its_time_is_dropped(
         "select phase from pgwf_journal.entries where journal_id = 'late' and key = '/step:slow#1' order by seq"
     ).fetchall()
     assert ends == [("completed",) if attempts == 2 else ("failed",)]
+
+
+@pytest.mark.parametrize("how", ["their time is over", "their runs are cancelled"])
+def test_plain_steps_that_nobody_waits_for_any_more_hold_no_place(
+    client: Client, start_worker: StartWorker, how: str
+) -> None:
+    """Both ways in which an attempt is given up, while its function goes on."""
+    may_end = threading.Event()
+    begun = threading.Semaphore(0)
+    limit = timedelta(milliseconds=200) if how == "their time is over" else None
+
+    @step(timeout=limit, retry=RetryPolicy(max_attempts=1))
+    def hangs() -> None:
+        begun.release()
+        may_end.wait(60)
+
+    @step
+    def sound() -> str:
+        return "sound"
+
+    @workflow
+    def poisoned(ctx: Context) -> None:
+        ctx.step(hangs)
+
+    @workflow
+    def healthy(ctx: Context) -> str:
+        return ctx.step(sound)
+
+    start_worker(poisoned, healthy, step_threads=2)
+    try:
+        for number in range(4):  # Twice as many as there are places.
+            run = client.start(poisoned(), run_id=f"poisoned-{number}")
+            assert begun.acquire(timeout=20)
+            if limit is None:
+                run.cancel()
+            with pytest.raises((RunFailedError, RunCancelledError)):
+                run.result(timeout=SOON)
+
+        assert client.start(healthy()).result(timeout=SOON) == "sound"
+    finally:
+        may_end.set()
