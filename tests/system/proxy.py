@@ -1,5 +1,5 @@
 """A proxy in front of PostgreSQL that cuts one connection at one statement: before the server has it, or after the
-server has done it and before the client knows.
+server has done it and before the client knows. It can also fall silent, and leave all connections open.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ class Proxy:
         self._plan: tuple[str, int, When] | None = None
         self._links: set[_Link] = set()
         self.has_cut = threading.Event()
+        self.flows = threading.Event()
+        """Cleared by who wants no byte to pass any more, in either direction."""
+        self.flows.set()
 
     def __enter__(self) -> Self:
         self._door.listen(64)
@@ -51,6 +54,7 @@ class Proxy:
         self._door.close()
         for link in list(self._links):
             link.close()
+        self.flows.set()
 
     def cut_at(self, application: str, statement: int, when: When) -> None:
         """From now on count the statements of connections with this name, and cut the one that sends number
@@ -111,6 +115,7 @@ class _Link:
         size, code = struct.unpack("!ii", head)
         body = _exactly(self._client, size - 8)
         application = _application(body) if code == _PROTOCOL else ""
+        self._proxy.flows.wait()
         self._server.sendall(head + body)
         gathered = b""
         while True:
@@ -123,6 +128,7 @@ class _Link:
                 if when == "before":
                     return
                 self._is_mute = True
+            self._proxy.flows.wait()
             self._server.sendall(gathered)
             gathered = b""
 
@@ -131,6 +137,7 @@ class _Link:
             kind = _exactly(self._server, 1)
             (size,) = struct.unpack("!i", length := _exactly(self._server, 4))
             message = kind + length + _exactly(self._server, size - 4)
+            self._proxy.flows.wait()
             if not self._is_mute:
                 self._client.sendall(message)
             elif kind == _READY:

@@ -68,7 +68,7 @@ class Session:
         self._reading: dict[int, Claim] = {}
         self._held_lock = threading.Lock()
         self.journal_limits = settings.journal_limits
-        self._drained, self._stopping = asyncio.Event(), asyncio.Event()
+        self._drained, self._stopping, self._hurrying = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._stops_count = 0
         self._is_closing = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -161,10 +161,12 @@ class Session:
             await asyncio.wait({flushing, sleeping}, timeout=_CLOSE_SECONDS_MAX)
             await _end(flushing, sleeping)
             self._room.close()
-            await asyncio.to_thread(self._tender.stop)
-            await self._database.close()
-            await self._transactions.close()
-            await self._processes.close()
+            await asyncio.gather(
+                asyncio.to_thread(self._tender.stop),
+                self._database.close(),
+                self._transactions.close(),
+                self._processes.close(),
+            )
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._step_pool.shutdown()
         log.info("worker %s: stopped", self._settings.worker_id)
@@ -175,6 +177,7 @@ class Session:
         self._flusher.stop_claiming()
         self._stopping.set()
         if self._stops_count > 1:
+            self._hurrying.set()
             for driver in list(self._drivers.values()):
                 driver.leave_now()
 
@@ -215,16 +218,12 @@ class Session:
         log.info("worker %s: drains; %d runs in hand", self._settings.worker_id, count)
         for driver in list(self._drivers.values()):
             driver.leave("release")
-        try:
-            async with asyncio.timeout(self._settings.grace.total_seconds()):
-                await self._drained.wait()
-        except TimeoutError:
+        await _first(self._drained, self._hurrying, seconds=self._settings.grace.total_seconds())
+        if not self._drained.is_set():
             log.warning("worker %s: steps of %d runs go on too long", self._settings.worker_id, len(self._drivers))
             for driver in list(self._drivers.values()):
                 driver.leave_now()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_CLOSE_SECONDS_MAX):
-                    await self._drained.wait()
+            await _first(self._drained, seconds=_CLOSE_SECONDS_MAX)
 
     async def _connect(self) -> AsyncConnection[Any]:
         connection = await self._hot.connect()
@@ -421,6 +420,16 @@ def _room_of(
             *(Occupant(claim.current_need) for claim in reading.values()),
         ],
     )
+
+
+async def _first(*events: asyncio.Event, seconds: float) -> None:
+    """Wait for one of the events, at most so long."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waiting:
+            one.cancel()
 
 
 async def _end(*tasks: asyncio.Task[None]) -> None:

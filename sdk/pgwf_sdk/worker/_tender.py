@@ -5,8 +5,11 @@ state. A step that computes for minutes, or a workflow that blocks the loop, the
 each third of a lease, when something falls due, and when there is word of news of a run in hand.
 """
 
+import contextlib
 import logging
 import math
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +31,7 @@ SWEEP_MAX: Final = 2000
 ESCALATIONS_MAX: Final = 500
 """Human tasks that are due and that one sweep hands on at most; likewise."""
 _RECONNECT_SECONDS: Final = 1.0
+_ANSWER_SECONDS_MAX: Final = 5.0  # A worker that is told to stop does not wait longer for a database that is gone.
 _PARTITIONS_SECONDS: Final = 60.0  # Those made ahead are for ten million runs.
 
 
@@ -143,6 +147,7 @@ class Tender(threading.Thread):
         self._is_draining = False
         self._is_new = True
         self._outage = Outage(worker_id, "keep its leases alive")
+        self._connection: psycopg.Connection[Any] | None = None
         self.contact_time: float | None = None
         """When the database last answered, on the monotonic clock; None: never."""
 
@@ -155,16 +160,24 @@ class Tender(threading.Thread):
         self._round_by(self._began_time + SWEEP_SECONDS_MIN)
 
     def stop(self) -> None:
-        """End the thread and wait for it."""
+        """End the thread and wait for it; not for long, if the database does not answer."""
         with self._roused:
             self._is_stopped = True
             self._roused.notify_all()
-        self.join()
+        self.join(_ANSWER_SECONDS_MAX)
+        if self.is_alive() and self._connection is not None:
+            # Whoever waits for an answer is told that there will be none.
+            with (
+                contextlib.suppress(psycopg.Error, OSError),
+                socket.socket(fileno=os.dup(self._connection.fileno())) as end,
+            ):
+                end.shutdown(socket.SHUT_RDWR)
 
     def run(self) -> None:
         while not self._is_stopped:
             try:
                 with self._database.connect() as connection:
+                    self._connection = connection
                     if self._is_new:
                         # Who had this name before may have been asked to drain and was killed; this worker was not.
                         execute(connection, _goodbye(self._worker_id))
