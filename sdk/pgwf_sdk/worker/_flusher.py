@@ -26,7 +26,7 @@ from pgwf_sdk.worker._advance import (
 from pgwf_sdk.worker._clock import DatabaseClock
 from pgwf_sdk.worker._driver import Driver
 from pgwf_sdk.worker._lone import LoneCall
-from pgwf_sdk.worker._outage import line_of
+from pgwf_sdk.worker._outage import Outage
 from pgwf_sdk.worker._position import Position
 from pgwf_sdk.worker._recovery import Recovery
 from pgwf_sdk.worker._rests import REST_SECONDS_MIN, Rests
@@ -94,6 +94,7 @@ class Flusher:
         self._is_claiming = True
         self._is_closing = False
         self._faults_count = 0
+        self._outage = Outage(worker_id, "work with the database")
         self._is_alone = False
         self.position = Position()
         self.idle = asyncio.Event()
@@ -207,7 +208,7 @@ class Flusher:
             driver.settled(item, answer)
         if claims:
             self._claimed(claims)
-        self._faults_count = 0
+        self._no_fault()
         return claims
 
     def _goes_alone(self, sent: Sent) -> bool:
@@ -220,8 +221,13 @@ class Flusher:
     def _lone_settled(self, sent: Sent, answer: ItemAnswer) -> None:
         driver, item = sent
         self._clock.told(answer.now_at)
-        self._faults_count = 0
+        self._no_fault()
         driver.settled(item, answer)
+
+    def _no_fault(self) -> None:
+        if self._faults_count:
+            self._faults_count = 0
+            self._outage.is_over()
 
     async def _on_error(self, batch: Sequence[Sent], error: Exception) -> None:
         """A call failed, and what it was to say is to be said again, or refused."""
@@ -361,7 +367,7 @@ class Flusher:
             self._connection = None
 
     async def _reconnect(self, error: psycopg.Error) -> None:
-        log.warning("worker %s: the database cannot be reached (%s); trying again", self._worker_id, line_of(error))
+        self._outage.failed(error)
         await self._disconnect()
         pause = _RECONNECT_SECONDS_MIN
         while True:
@@ -373,7 +379,6 @@ class Flusher:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _RECONNECT_SECONDS_MAX)
             else:
-                log.info("worker %s: connected again", self._worker_id)
                 self._recover()
                 # The server may still be at the call whose connection broke.
                 asyncio.get_running_loop().call_later(_RECOVERY_SECONDS, self._recover)

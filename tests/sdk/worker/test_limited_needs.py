@@ -117,6 +117,7 @@ def test_all_workers_together_do_no_more_at_once_than_the_limit_of_a_need(
     assert stage.done == 12
 
 
+@pytest.mark.own_session  # A pooler carries no notifications.
 def test_a_rate_is_used_up_whatever_the_poll(
     client: Client, start_worker: StartWorker, db: psycopg.Connection[Any]
 ) -> None:

@@ -80,7 +80,7 @@ class Gate:
 
 
 def test_a_worker_waits_until_the_database_takes_writes_again_and_repeats_no_step(
-    client: Client, start_worker: StartWorker, db: Conn
+    client: Client, start_worker: StartWorker, db: Conn, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = Gate()
 
@@ -105,6 +105,7 @@ def test_a_worker_waits_until_the_database_takes_writes_again_and_repeats_no_ste
     assert gate.calls == ["before", "during"]
     assert db.execute("select run_id from pgwf_sdk.runs where lapses > 0").fetchall() == []
     assert client.start(working("after")).result(timeout=SOON) == "after"
+    assert caplog.text.count("cannot work with the database") == 1
 
 
 def test_a_step_in_a_transaction_waits_until_the_database_takes_writes_again(
