@@ -82,7 +82,7 @@ def translate(error: psycopg.Error) -> Exception:
     return error if kind is None else kind(message_of(error))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartOptions:
     """What a start says beside the call and its id; as in `Client.start`."""
 

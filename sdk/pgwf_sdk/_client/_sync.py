@@ -84,15 +84,17 @@ class Client(Closing):
         """Start a run of `call` and return its handle; nothing of it runs in this process.
 
         A `run_id` that is known already gives the handle of that run (`created` is False) if workflow and input are
-        the same, RunConflictError if not. Default: a new UUID. `start_at` holds the run back until then, `deadline`
-        cancels it; both need a time zone. `priority` goes from 1 (most urgent) to 4. Lists find the run by its
-        `attributes`. Of runs with one `singleton_key` (1 to 512 bytes without control characters) at most one is with a
-        worker at a time, or as many as an operator says (`pgwf keys limit`); one that waits lets others pass. With
-        `connection` the run begins to exist when that connection's transaction commits, and not at all if it rolls
-        back.
+        the same, RunConflictError if not. Default: a new UUID. `start_at` holds the run back until then, whatever is
+        sent to it (but one that is paused begins when it is resumed), `deadline` cancels it; both need a time zone.
+        `priority` goes from 1 (most urgent) to 4. Lists find the run by its `attributes`. Of runs with one
+        `singleton_key` (1 to 512 bytes without control characters) at most one is with a worker at a time, or as many
+        as an operator says (`pgwf keys limit`); one that waits lets others pass. With `connection` the run begins to
+        exist when that connection's transaction commits, and not at all if it rolls back.
         """
         check_call(call, excess, used="client.start")
-        options = _calls.StartOptions(start_at, deadline, priority, attributes, singleton_key)
+        options = _calls.StartOptions(
+            start_at=start_at, deadline=deadline, priority=priority, attributes=attributes, singleton_key=singleton_key
+        )
         return self._start(call, new_run_id() if run_id is None else run_id, options, connection)
 
     def get(self, run_id: str, workflow: Workflow[..., R] | None = None) -> "Run[R]":
@@ -169,7 +171,9 @@ class Client(Closing):
         sent, when the run of that id is over. The other options are those of `start` and `signal`.
         """
         check_call(call, (), used=_calls.WITH_START)
-        options = _calls.StartOptions(start_at, deadline, priority, attributes, singleton_key)
+        options = _calls.StartOptions(
+            start_at=start_at, deadline=deadline, priority=priority, attributes=attributes, singleton_key=singleton_key
+        )
         sending = _calls.signal(run_id, name, value, dedup_id=dedup_id, used=_calls.WITH_START)
         return self._start(call, run_id, options, connection, sending)
 

@@ -1,5 +1,5 @@
--- Effect: a row into the inbox of the live end of a run's chain, and that run woken.  The caller says whether a run that
--- is over is an error.  p_now: when it arrives, read by a caller that holds the run row.
+-- Effect: a row into the inbox of the live end of a run's chain, and that run woken; not by a signal before its start_at.
+-- The caller says whether a run that is over is an error.  p_now: when it arrives, read by a caller that holds the run row.
 -- Locks: the run row, then its job.  Returns false when the run is over.
 create or replace function pgwf_sdk._send(
   p_n bigint, p_kind smallint, p_name text, p_phase smallint, p_payload bytea, p_encoding smallint, p_now timestamptz default null
@@ -16,7 +16,15 @@ begin
   -- The time is taken under the lock, so a decision between this and a deadline reads it in the order it happened.
   v_wake := pgwf_sdk._deliver(array[v_n], array[p_kind], array[p_name], array[p_phase], array[p_payload], array[p_encoding],
     coalesce(p_now, pgwf_sdk._now()));
-  if cardinality(v_wake) > 0 and cardinality(pgwf._lock_jobs(v_wake, '{}')) > 0 then
+  if cardinality(v_wake) = 0 or cardinality(pgwf._lock_jobs(v_wake, '{}')) = 0 then
+    return true;
+  end if;
+  -- A run that has recorded nothing waits for no signal, and its time may not have come.
+  if p_kind = 4
+    and exists (select from pgwf.job j where j.n = v_n and j.available_at < 'infinity')
+    and not exists (select from pgwf_journal.entry e where e.n = v_n and e.seq > 1) then
+    perform pgwf._tell_holders(v_wake);
+  else
     perform pgwf_sdk._rouse(v_wake, pgwf_sdk._now());
   end if;
   return true;

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from pgwf_sql import query
-from tests.sdk.sql.hand import INPUT, Hand, journal, rows, start, status, value
+from tests.sdk.sql.hand import INPUT, Hand, journal, rows, signal, start, status, value
 
 if TYPE_CHECKING:
     from tests.support import Clock, Connect, Session
@@ -151,6 +151,18 @@ def test_start_run_with_start_at_waits_until_then(db: Conn, clock: Clock, hand: 
     db.execute("select pgwf.sweep('sweeper')")
 
     assert hand.take().run_id == "order-1"
+
+
+def test_a_signal_waits_with_the_run_that_is_held_back(db: Conn, clock: Clock, hand: Hand) -> None:
+    start(db, start_at=clock.START + timedelta(hours=1))
+
+    for payload in (b"1", b"2"):
+        signal(db, payload=payload)
+        assert (status(db), hand.claim(1)) == ("waiting", [])
+
+    clock.advance(hours=1)
+    db.execute("select pgwf.sweep('sweeper')")
+    assert [row.payload for row in hand.take().claim.inbox] == [b"1", b"2"]
 
 
 def test_start_run_hands_deadline_build_trace_and_seed_to_whoever_claims(db: Conn, clock: Clock, hand: Hand) -> None:

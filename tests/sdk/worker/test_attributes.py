@@ -18,6 +18,7 @@ from pgwf_sdk import (
     Client,
     Context,
     DefinitionError,
+    Run,
     RunConflictError,
     RunFinishedError,
     SerialisationError,
@@ -163,6 +164,22 @@ def test_a_signal_with_a_start_starts_the_run_once_and_signals_each_time(
     assert first.result(SOON) == ["pen", "ink"]
     with pytest.raises(RunFinishedError):
         client.signal_with_start(basket("ann"), "basket-ann", "add", "pen")
+
+
+def test_a_signal_with_a_start_takes_what_a_start_takes(client: Client) -> None:
+    in_an_hour = datetime.now(UTC) + timedelta(hours=1)
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    options: dict[str, Any] = {"start_at": in_an_hour, "deadline": tomorrow, "priority": 1}
+    options |= {"attributes": {"customer": "ann"}, "singleton_key": "ann"}
+
+    runs = [
+        client.start(basket("ann"), run_id="alone", **options),
+        client.signal_with_start(basket("ann"), "signalled", "add", "pen", **options),
+    ]
+
+    for run in map(Run.details, runs):
+        assert (run.available_at, run.deadline, run.priority) == (in_an_hour, tomorrow, 1)
+        assert (run.attributes, run.singleton_key) == ({"customer": "ann"}, "ann")
 
 
 def test_a_signal_with_a_start_is_undone_with_the_transaction_of_its_caller(client: Client, dsn: str) -> None:
