@@ -118,10 +118,15 @@ class Client(Closing):
             return leases
         vigil = Vigil(timeout=timeout, poll=poll)
         listener = listener_name()
+        connections_count = self._listener.connections_count
         asleep = self._database.run(_calls.sleep_on(listener, worker_caps))
         try:
             with self._listener.hear(asleep.channels) as bell:
                 while True:
+                    if connections_count != self._listener.connections_count:
+                        # The server may have crashed, and forgotten who sleeps.
+                        connections_count = self._listener.connections_count
+                        asleep = self._database.run(_calls.sleep_on(listener, worker_caps))
                     outlook = self._database.run(_calls.outlook(asleep, worker_caps))
                     if leases := claim():
                         return leases

@@ -23,5 +23,14 @@ def take(client: Client, **options: Any) -> Lease:
     return lease
 
 
+def forget_sleepers(db: psycopg.Connection[Any]) -> None:
+    """What a crash of the server leaves of those who sleep: neither their requests nor their connections."""
+    db.execute("delete from pgwf.sleeper")
+    db.execute(
+        "select pg_terminate_backend(pid, 10000) from pg_stat_activity"
+        " where datname = current_database() and pid <> pg_backend_pid()"
+    )
+
+
 def asleep(db: psycopg.Connection[Any]) -> Callable[[], bool]:
     return lambda: db.execute("select count(*) > 0 from pgwf.sleeper").fetchone() == (True,)

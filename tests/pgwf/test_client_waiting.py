@@ -1,17 +1,20 @@
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from threading import Thread
 from typing import Any
 
 import psycopg
+import pytest
 
 from pgwf import (
+    AsyncClient,
     Client,
     Lease,
 )
 from pgwf._job import Outlook
 from pgwf._wakeup import Vigil
-from tests.pgwf.clients import CAPS, WORKER, asleep, submit
+from tests.pgwf.clients import CAPS, WORKER, asleep, forget_sleepers, submit
 from tests.support import Session, wait_until
 
 MINUTE = timedelta(minutes=1)
@@ -33,6 +36,38 @@ def test_a_waiting_worker_is_woken_by_a_submission(client: Client, db: psycopg.C
 
     assert [lease.job_id for lease in found] == ["job-1"]
     assert not asleep(db)()
+
+
+@pytest.mark.own_session
+def test_a_waiting_worker_asks_again_to_be_woken_after_a_crash_of_the_server(
+    client: Client, db: psycopg.Connection[Any]
+) -> None:
+    waiter, found = awaiting(client, poll=MINUTE)
+    wait_until(asleep(db), "the worker asleep")
+
+    forget_sleepers(db)
+    wait_until(asleep(db), "the worker asleep again")
+    db.execute("select pgwf.submit_job('job-1', 'shop', 'python')")
+    waiter.join(20)
+
+    assert [lease.job_id for lease in found] == ["job-1"]
+
+
+@pytest.mark.own_session
+def test_a_waiting_task_asks_again_to_be_woken_after_a_crash_of_the_server(
+    dsn: str, db: psycopg.Connection[Any]
+) -> None:
+    async def wait() -> list[str]:
+        async with AsyncClient(dsn) as client:
+            waiting = asyncio.create_task(client.await_work(worker_id=WORKER, worker_caps=CAPS, poll=MINUTE))
+            await asyncio.to_thread(wait_until, asleep(db), "the worker asleep")
+            await asyncio.to_thread(forget_sleepers, db)
+            await asyncio.to_thread(wait_until, asleep(db), "the worker asleep again")
+            await asyncio.to_thread(db.execute, "select pgwf.submit_job('job-1', 'shop', 'python')")
+            async with asyncio.timeout(20):
+                return [lease.job_id for lease in await waiting]
+
+    assert asyncio.run(wait()) == ["job-1"]
 
 
 def test_a_waiting_worker_wakes_for_a_timer_that_nobody_announces(client: Client, db: psycopg.Connection[Any]) -> None:

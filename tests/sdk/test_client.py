@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -307,41 +306,6 @@ def test_a_wait_that_lasts_too_long_says_what_the_run_was_doing(client: Client) 
     assert (late.value.run_id, late.value.status) == (run.run_id, "ready")
 
 
-def test_many_waiters_are_woken_by_one_connection_when_their_runs_end(
-    client: Client, db: psycopg.Connection[Any]
-) -> None:
-    runs = [client.start(checkout(str(i))) for i in range(6)]
-    results: dict[str, Receipt] = {}
-    waiters = [Thread(target=lambda run=run: results.setdefault(run.run_id, run.result(MINUTE))) for run in runs]
-    for waiter in waiters:
-        waiter.start()
-    wait_until(lambda: db.execute("select count(*) = 6 from pgwf.sleeper").fetchone() == (True,), "six waiters asleep")
-
-    for i in range(6):
-        complete(db, Receipt(str(i), 0))
-    for waiter in waiters:
-        waiter.join()
-
-    assert {results[run.run_id].order for run in runs} == {str(i) for i in range(6)}
-    assert db.execute("select count(*) from pgwf.sleeper").fetchone() == (0,)
-    listening = "select count(*) from pg_stat_activity where datname = current_database() and query ilike 'listen%'"
-    assert db.execute(listening).fetchone() <= (1,)  # type: ignore[operator]
-
-
-def test_a_wait_ends_without_any_notification_by_polling(client: Client, db: psycopg.Connection[Any]) -> None:
-    run = client.start(checkout("17"))
-    results: list[Receipt] = []
-    waiter = Thread(target=lambda: results.append(run.result(MINUTE)))
-    waiter.start()
-    wait_until(lambda: db.execute("select count(*) = 1 from pgwf.sleeper").fetchone() == (True,), "the waiter asleep")
-    db.execute("set pgwf.notify = off")
-
-    complete(db, Receipt("17", 0))
-    waiter.join()
-
-    assert results == [Receipt("17", 0)]
-
-
 def test_a_connection_the_server_closed_is_replaced_without_an_error(
     client: Client, db: psycopg.Connection[Any]
 ) -> None:
@@ -353,30 +317,6 @@ def test_a_connection_the_server_closed_is_replaced_without_an_error(
     )
 
     assert run.status() == "ready"
-
-
-@pytest.mark.own_session
-def test_a_wait_outlasts_an_outage_of_the_database(
-    client: Client, db: psycopg.Connection[Any], server: EmbeddedServer
-) -> None:
-    run = client.start(checkout("17"))
-    results: list[Receipt] = []
-    waiter = Thread(target=lambda: results.append(run.result(MINUTE)))
-    waiter.start()
-    wait_until(lambda: db.execute("select count(*) = 1 from pgwf.sleeper").fetchone() == (True,), "the waiter asleep")
-    name = db.info.dbname
-
-    with psycopg.connect(server.dsn, autocommit=True) as admin:
-        admin.execute(f'alter database "{name}" allow_connections false'.encode())
-        admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
-        with pytest.raises(psycopg.OperationalError):
-            run.status()
-        admin.execute(f'alter database "{name}" allow_connections true'.encode())
-    with psycopg.connect(db.info.dsn, password=db.info.password, autocommit=True) as again:
-        complete(again, Receipt("17", 0))
-    waiter.join()
-
-    assert results == [Receipt("17", 0)]
 
 
 def test_a_signal_with_a_known_dedup_id_is_sent_once(client: Client, db: psycopg.Connection[Any]) -> None:
