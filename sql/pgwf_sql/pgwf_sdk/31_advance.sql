@@ -302,7 +302,8 @@ $$;
 --             workflow and build; its last entry holds the input
 --   block     parked for ever with the report p_notes (JSON), until somebody resumes it
 -- The arrays from p_until to p_lapsed and p_told may be shorter than p_n: NULL, 0 or false goes for the items that come after.
--- Then leases up to p_slots further runs. p_position: next_position of this connection's last call that asked for work,
+-- Then leases up to p_slots further runs: as many as the caller has room for once all items that say so have left. One that
+-- stays all the same (unread, undecided, conflict, busy …) keeps its place, so one less is leased. p_position: next_position of this connection's last call that asked for work,
 -- '{}' if it had none (pgwf._claim).
 -- Answer: a row an item, then a row a claimed run, and where the next claim may begin (status whole, or part: there may be
 -- rows this one did not look at), which is left out when that is the beginning.  status of an item:
@@ -353,6 +354,7 @@ declare
   v_n bigint[] := p_n;
   v_busy int[] := '{}';
   v_settled record;
+  v_slots int := p_slots;
   v_flaw text;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
@@ -397,6 +399,9 @@ begin
       item := i;
       n := p_n[i];
       status := case when i = any (v_busy) then 'busy' else v_settled.statuses[i] end;
+      if p_dispositions[i] <> 'keep' and status not in ('ok', 'fenced') then
+        v_slots := v_slots - 1;
+      end if;
       if status = 'child_exists' then
         taken := v_settled.taken;
       elsif status in ('no_run', 'cycle') then
@@ -409,12 +414,12 @@ begin
     end loop;
   end if;
 
-  if p_slots > 0 then
+  if v_slots > 0 then
     return query
     select null::int, c.n, case when c.n is not null then 'claimed' when c.is_whole then 'whole' else 'part' end, v_now, c.run_id, c.workflow, c.need, c.current_need, c.build, c.seed, c.trace, c.deadline, c.lease_id, c.lease_no, c.streak,
       c.head, c.calls, c.kinds, c.phases, c.scopes, c.names, c.occurrences, c.payloads, c.encodings, c.times, c.inbox, c.attempts, null::text[],
       c.next_position
-    from pgwf_sdk._claimed(p_worker_id, p_worker_caps, p_slots, p_lease_seconds, p_position, v_now) c;
+    from pgwf_sdk._claimed(p_worker_id, p_worker_caps, v_slots, p_lease_seconds, p_position, v_now) c;
   end if;
 end
 $$;

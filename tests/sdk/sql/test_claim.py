@@ -28,6 +28,18 @@ def test_a_call_that_settles_also_claims(db: Conn, hand: Hand) -> None:
     assert [(held.run_id, held.claim.head) for held in claims] == [("order-2", 1)]
 
 
+def test_a_run_that_was_to_leave_and_stays_keeps_its_place(db: Conn, hand: Hand) -> None:
+    for run_id in ("order-1", "order-2", "order-3"):
+        start(db, run_id)
+    parking, ending = hand.claim(2)
+    db.execute("select pgwf_sdk.signal('order-1', 'news', '1')")
+
+    answers, claims = hand.call(parking.item("park"), ending.item("park", expected_seq=17), slots=2)
+
+    assert [answer.status for answer in answers] == ["unread", "conflict"]
+    assert claims == []
+
+
 def test_a_call_claims_the_very_run_it_gives_back_for_another_need(db: Conn, make_hand: MakeHand) -> None:
     hand = make_hand("worker-1", "python", "gpu")
     start(db)
