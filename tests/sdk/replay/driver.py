@@ -359,6 +359,16 @@ class Driver:
         )
 
 
+def run_twice(call: Any, **options: Any) -> tuple[Driver, Outcome]:
+    """Run, replay, and check that the replay wants nothing and ends alike."""
+    driver = Driver(call, **options)
+    outcome = driver.run()
+    wanted = len(driver.commands)
+    assert driver.run() == outcome
+    assert len(driver.commands) == wanted
+    return driver, outcome
+
+
 def _encoded(value: Any) -> tuple[bytes | None, int]:
     return encode(value)
 

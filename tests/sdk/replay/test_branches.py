@@ -12,8 +12,8 @@ import pytest
 
 from pgwf_journal import Phase
 from pgwf_sdk import AsyncContext, BranchCancelled, ChildFailedError, Context, step, workflow
-from pgwf_sdk.replay import Abandon, Completed, Failed, Outcome, RunStep, StartChild, StartTimer, SyncActivation
-from tests.sdk.replay.driver import Driver
+from pgwf_sdk.replay import Abandon, Completed, Failed, RunStep, StartChild, StartTimer, SyncActivation
+from tests.sdk.replay.driver import Driver, run_twice
 
 
 @step
@@ -26,16 +26,6 @@ def work(number: int) -> int:
 @workflow
 def doubled(ctx: Context, number: int) -> int:
     return 2 * ctx.step(work, number)
-
-
-def run_twice(call: Any, **options: Any) -> tuple[Driver, Outcome]:
-    """Run, replay, and check that the replay wants nothing and ends alike."""
-    driver = Driver(call, **options)
-    outcome = driver.run()
-    wanted = len(driver.commands)
-    assert driver.run() == outcome
-    assert len(driver.commands) == wanted
-    return driver, outcome
 
 
 @pytest.mark.parametrize("seed", range(5))
