@@ -61,6 +61,23 @@ def test_what_somebody_has_locked_whole_is_left_for_the_next_call(pgwf: Leasing,
     assert "archive_30000000" in partitions(pgwf, "archive")
 
 
+@pytest.mark.parametrize(
+    "setting", ["enable_nestloop = off", "random_page_cost = 1000", "standard_conforming_strings = off"]
+)
+def test_partitions_are_looked_after_whatever_plans_and_literals_a_session_prefers(
+    pgwf: Leasing, clock: Clock, setting: str
+) -> None:
+    finish(pgwf, "old")
+    clock.advance(days=2)
+    pgwf.conn.execute(f"set {setting}")
+
+    for call in CALLS:
+        pgwf.conn.execute(f"select {call}")
+
+    assert pgwf.status("old") is None
+    assert f"trace_{clock.now() + DAY:%Y%m%d}" in partitions(pgwf, "trace")
+
+
 def test_a_partition_is_kept_whose_job_commits_while_retain_waits_to_drop_it(pgwf: Leasing, own_database: str) -> None:
     pgwf.conn.execute("alter function pgwf.retain set lock_timeout = '20s'")
     with (

@@ -88,7 +88,7 @@ language plpgsql
 immutable
 as $$
 begin
-  if array_to_string(p_bounds, ',') !~ '^((\{\}|\[1:\d+\])(,|$))*$' then
+  if array_to_string(p_bounds, ',') !~ '^(([{][}]|[[]1:[0-9]+])(,|$))*$' then
     perform pgwf._refuse(
       'WF001',
       format('an array must have one dimension and begin at 1, not at these bounds: %s', array_to_string(p_bounds, ', ')));

@@ -127,13 +127,16 @@ returns table (name text, upper_bound text)
 language sql
 stable
 as $$
-  select
-    c.relname::text,
-    substring(pg_get_expr(c.relpartbound, c.oid) from 'TO \(''?([^'')]*)''?\)')
-  from pg_inherits as i
-  join pg_class as c on c.oid = i.inhrelid
-  where i.inhparent = ('pgwf.' || quote_ident(p_parent))::regclass
-    and pg_get_expr(c.relpartbound, c.oid) <> 'DEFAULT'
+  -- Materialized: callers cast the bounds, and those of somebody else's partitions may be anything.
+  with own as materialized (
+    select c.relname::text as name, pg_get_expr(c.relpartbound, c.oid) as bounds
+    from pg_inherits as i
+    join pg_class as c on c.oid = i.inhrelid
+    where i.inhparent = ('pgwf.' || quote_ident(p_parent))::regclass
+  )
+  select o.name, substring(o.bounds from 'TO [(]''?([^'')]*)''?[)]')
+  from own as o
+  where o.bounds <> 'DEFAULT'
 $$;
 
 -- Drops archive partitions that are empty and belong to numbers of the past, and trace partitions older than

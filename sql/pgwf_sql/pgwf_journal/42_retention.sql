@@ -13,13 +13,17 @@ $$;
 create or replace function pgwf_journal._partitions() returns table (name text, from_n bigint, to_n bigint)
 language sql stable
 as $$
-  select c.relname::text, b.bounds[1]::bigint, b.bounds[2]::bigint
-  from pg_catalog.pg_inherits i
-  join pg_catalog.pg_class c on c.oid = i.inhrelid
-  cross join lateral (
-    select regexp_match(pg_catalog.pg_get_expr(c.relpartbound, c.oid), $re$FROM \('?(\d+)'?\) TO \('?(\d+)'?\)$re$) as bounds
-  ) b
-  where i.inhparent = 'pgwf_journal.entry'::regclass
-    and b.bounds is not null
+  -- Materialized: bounds of somebody else's partitions may be no numbers, and are never to be cast.
+  with own as materialized (
+    select
+      c.relname::text as name,
+      regexp_match(pg_catalog.pg_get_expr(c.relpartbound, c.oid), $re$FROM \('?(\d+)'?\) TO \('?(\d+)'?\)$re$) as bounds
+    from pg_catalog.pg_inherits i
+    join pg_catalog.pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'pgwf_journal.entry'::regclass
+  )
+  select o.name, o.bounds[1]::bigint, o.bounds[2]::bigint
+  from own o
+  where o.bounds is not null
   order by 2
 $$;
