@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -83,6 +84,14 @@ def test_a_time_that_is_none_is_a_usage_error(pgwf: Pgwf, db: Conn, option: list
     assert said.code == 2
     assert told in said.err
     assert ops.list_runs(db).runs == ()
+
+
+@pytest.mark.parametrize("text", ["2099-12-01", "2099-12-01T09:00", "2099-12-01 09:00", "20991201"])
+def test_a_time_that_is_proposed_for_one_without_a_zone_is_taken(pgwf: Pgwf, text: str) -> None:
+    proposed = re.findall(r"such as (\S+) or (\S+)", pgwf("start", "doubling", "--start-at", text).err)
+
+    for each in proposed[0]:
+        assert pgwf("start", "doubling", "--start-at", each).code == 0
 
 
 @pytest.mark.parametrize(

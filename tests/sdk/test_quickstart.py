@@ -8,6 +8,7 @@ import runpy
 import sys
 import threading
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -24,9 +25,10 @@ def test_an_order_is_started_by_one_program_and_delivered_by_another(
     blocks = re.findall(r"^```python\n(.*?)^```$", QUICKSTART.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     for name, block in zip(("shop.py", "orders.py"), blocks, strict=True):
         (tmp_path / name).write_text(block, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PGWF_DSN", pgwf_env.dsn)
-    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))  # Whatever has that name comes back after the test.
+    del sys.modules["shop"]
     checkout = importlib.import_module("shop").checkout
     pgwf_env.add(checkout)
 
@@ -38,4 +40,3 @@ def test_an_order_is_started_by_one_program_and_delivered_by_another(
     assert pgwf_env.result(pgwf_env.client.get("order-18", checkout)) == DELIVERED
     ordering.join(30)
     assert DELIVERED in capsys.readouterr().out
-    monkeypatch.delitem(sys.modules, "shop")

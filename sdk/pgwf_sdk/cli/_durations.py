@@ -22,7 +22,8 @@ def instant(text: str) -> datetime | timedelta:
     except ValueError:
         return _length(text)
     if found.tzinfo is None:
-        raise click.BadParameter(f"{text!r} has no time zone; expected one, such as {text}Z or {text}+01:00")
+        said = found.isoformat()  # A date alone is the beginning of the day, and takes no zone as it stands.
+        raise click.BadParameter(f"{text!r} has no time zone; expected one, such as {said}Z or {said}+01:00")
     return found
 
 
