@@ -1,10 +1,10 @@
 """The connections a client runs its statements on: few, opened when first needed, checked once for the schema."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, Connection
@@ -53,13 +53,31 @@ def _settings(dsn: str) -> dict[str, Any]:
     return _CONNECTION_SETTINGS | network
 
 
+# What psycopg reads instants and intervals in. A role or database may prefer others, and an answer that cannot be read
+# comes after its leases were taken. PgBouncer keeps both for the client that set them.
+_STYLES: tuple[tuple[str, str, LiteralString], ...] = (
+    ("DateStyle", "ISO", "set datestyle = 'ISO'"),
+    ("IntervalStyle", "postgres", "set intervalstyle = 'postgres'"),
+)
+
+
+def _restyling(connection: Connection[Any] | AsyncConnection[Any]) -> Sequence[LiteralString]:
+    """The statements after which `connection` answers in styles that can be read; usually none."""
+    found = connection.info.parameter_status
+    return [statement for name, style, statement in _STYLES if (found(name) or style).split(",")[0] != style]
+
+
 # A claim that finds nothing may LISTEN; nobody reads that here, and without a handler psycopg would keep it for ever.
-def _ignore_notifications(connection: Connection) -> None:
+def _prepare(connection: Connection) -> None:
     connection.add_notify_handler(lambda _: None)
+    for statement in _restyling(connection):
+        connection.execute(statement)
 
 
-async def _ignore_notifications_async(connection: AsyncConnection) -> None:
+async def _prepare_async(connection: AsyncConnection) -> None:
     connection.add_notify_handler(lambda _: None)
+    for statement in _restyling(connection):
+        await connection.execute(statement)
 
 
 class Database(Closing):
@@ -132,6 +150,8 @@ class Database(Closing):
         connection = Connection.connect(dsn, **_settings(dsn))
         try:
             require_schema_version(connection)
+            for statement in _restyling(connection):
+                connection.execute(statement)
         except BaseException:
             connection.close()
             raise
@@ -186,7 +206,7 @@ class Database(Closing):
                     timeout=_CONNECT_SECONDS_MAX,
                     max_idle=_IDLE_SECONDS_MAX,
                     kwargs=_settings(self._dsn),
-                    configure=_ignore_notifications,
+                    configure=_prepare,
                     open=True,
                 )
             return self._pool
@@ -251,6 +271,8 @@ class AsyncDatabase(AsyncClosing):
         connection = await AsyncConnection.connect(dsn, **_settings(dsn))
         try:
             await require_schema_version_async(connection)
+            for statement in _restyling(connection):
+                await connection.execute(statement)
         except BaseException:
             await connection.close()
             raise
@@ -302,7 +324,7 @@ class AsyncDatabase(AsyncClosing):
                     timeout=_CONNECT_SECONDS_MAX,
                     max_idle=_IDLE_SECONDS_MAX,
                     kwargs=_settings(self._dsn),
-                    configure=_ignore_notifications_async,
+                    configure=_prepare_async,
                     open=False,
                 )
                 await self._pool.open()
