@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
+from types import FrameType
 from typing import Any, Final
 
 import psycopg
@@ -190,26 +191,23 @@ class Session:
         """SIGTERM and SIGINT drain, where this thread may say so; afterwards they do what they did before."""
         caught = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
         before = {number: signal.getsignal(number) for number in caught}
-        late: list[signal.Signals] = []
+        late: list[int] = []
 
-        def told(number: signal.Signals) -> None:
+        # Handlers of the loop would lose what comes after its last round, and leave the system's own in their place.
+        def told(number: int, _frame: FrameType | None) -> None:
             if self._is_closing:
                 late.append(number)
-            self.stop()
+            self.stop_threadsafe()
 
         for number in caught:
-            self._loop.add_signal_handler(number, told, number)
+            signal.signal(number, told)
         try:
             yield
         finally:
-            # The loop puts the system's own handling in the place of ours, which would kill the process in between.
-            signal.pthread_sigmask(signal.SIG_BLOCK, caught)
             for number, handler in before.items():
-                self._loop.remove_signal_handler(number)
                 signal.signal(number, handler)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, caught)
-            for number in late:  # There was nothing left to drain: it is for whoever goes on.
-                signal.raise_signal(number)
+            for again in late:  # There was nothing left to drain: it is for whoever goes on.
+                signal.raise_signal(again)
 
     async def _drain(self) -> None:
         count = len(self._drivers) + len(self._reading)
