@@ -157,6 +157,17 @@ def test_an_installation_that_waits_for_a_view_keeps_nobody_from_the_view_beneat
         assert installed.exception(timeout=20) is None
 
 
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_an_installation_with_a_snapshot_of_before_is_refused(own_database: str, level: str) -> None:
+    before = dump(own_database)
+    with psycopg.connect(own_database) as conn:
+        conn.execute(f"set transaction isolation level {level}".encode())
+        with refused("WF020", f"this transaction is {level.upper()}"):
+            pgwf_sql.install(conn)
+
+    assert dump(own_database) == before
+
+
 def test_the_schema_version_is_known_only_after_installation(empty_database: str) -> None:
     with psycopg.connect(empty_database, autocommit=True) as conn:
         assert pgwf_sql.schema_version(conn) is None

@@ -28,6 +28,15 @@
 
 do $$
 begin
+  -- A snapshot from before the wait below would show what the first of two installers found, not what it made.
+  if pg_catalog.current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    raise exception using
+      errcode = 'WF020',
+      message = pg_catalog.format(
+        'pgwf is installed at READ COMMITTED, this transaction is %s',
+        pg_catalog.upper(pg_catalog.current_setting('transaction_isolation'))),
+      hint = 'see default_transaction_isolation of the role and the database: calls of pgwf need READ COMMITTED too';
+  end if;
   -- Two installers at once: the second waits here, then finds everything in place.
   perform pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('pgwf.install', 0));
 end

@@ -20,7 +20,8 @@ begin
       message = format(
         'pgwf needs READ COMMITTED, this transaction is %s',
         upper(current_setting('transaction_isolation'))),
-      hint = 'make this call in a transaction of its own; submit_job and the views work at any level';
+      hint = 'make this call in a transaction of its own, and see default_transaction_isolation of the role and the'
+        ' database; submit_job and the views work at any level';
   end if;
 end
 $$;
