@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pgwf_sdk import _failure
 from pgwf_sdk._errors import RunCancelledError, RunFailedError, RunTerminatedError
+from pgwf_sdk._wording import shell_word
 
 
 def error_of_end(status: str, payload: bytes | None, *, run_id: str) -> Exception:
@@ -22,7 +23,7 @@ def error_of_end(status: str, payload: bytes | None, *, run_id: str) -> Exceptio
         error = RunCancelledError(said, run_id=run_id)
     else:
         what = "an unknown error" if cause is None else _failure.line_of(cause)
-        advice = f"see `pgwf show {run_id}`, and `client.retry({run_id!r})` once it is mended"
+        advice = f"see `pgwf show {shell_word(run_id)}`, and `client.retry({run_id!r})` once it is mended"
         error = RunFailedError(f"run {run_id} failed with {what}", run_id=run_id, advice=advice)
     error.__cause__ = cause
     return error

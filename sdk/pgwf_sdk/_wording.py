@@ -1,11 +1,13 @@
 """Durations, instants and counts in words: short ones that fit a column, and whole ones for sentences."""
 
 import re
+import shlex
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 _SHOWN_CHARS_MAX: Final = 200
+_PLAIN_WORD: Final = re.compile(r"[\w@%+=:,./][\w@%+=:,./~#-]*", re.ASCII)  # In bash and zsh, as they come.
 
 
 def duration_words(seconds: float) -> str:
@@ -74,18 +76,23 @@ def count_words(count: int, noun: str) -> str:
     return f"{count} {noun}s"
 
 
+def shell_word(text: str) -> str:
+    """`text` as one word of a command that is proposed: quoted where a shell would make something else of it."""
+    return text if _PLAIN_WORD.fullmatch(text) else shlex.quote(text)
+
+
 def stuck_words(status: str, run_id: str) -> str | None:
     """What ends the wait of a run that does not go on by itself; None for any other status."""
     if status == "paused":
-        return f"it goes on after `pgwf resume {run_id}`"
+        return f"it goes on after `pgwf resume {shell_word(run_id)}`"
     if status in {"blocked", "crash_concern"}:
-        return f"it does not go on until somebody acts: `pgwf why {run_id}` says what to do"
+        return f"it does not go on until somebody acts: `pgwf why {shell_word(run_id)}` says what to do"
     return None
 
 
 def not_over_words(status: str, run_id: str, waited_seconds: float) -> str:
     """What is said of a run that was waited for in vain, and what to do next."""
-    goes_on = f"it goes on: ask again later, or see why with `pgwf why {run_id}`"
+    goes_on = f"it goes on: ask again later, or see why with `pgwf why {shell_word(run_id)}`"
     return (
         f"run {run_id} is {status} after {duration_words(waited_seconds)}, expected it to be over;"
         f" {stuck_words(status, run_id) or goes_on}"

@@ -93,3 +93,17 @@ def test_why_a_parent_waits_names_the_children_that_are_not_over(db: Conn) -> No
     assert why.startswith("It waits for child run 'order-1/5', since ")
     assert why.count("which is completed") == 2
     assert why.endswith("and 2 more calls.")
+
+
+def test_commands_that_are_proposed_take_any_id(db: Conn) -> None:
+    """Ids of children in branches have brackets, which zsh takes for a pattern that matches no file."""
+    hand = Hand(db, "w-1", ["python"])
+    for run_id, proposed in (
+        ("order-17~2/ship#1", "`pgwf signal order-17~2/ship#1 go`"),
+        ("order-2/branch:map#1[0]/ship#1", "`pgwf signal 'order-2/branch:map#1[0]/ship#1' go`"),
+        ("Ann's order; ls", """`pgwf signal 'Ann'"'"'s order; ls' go`"""),
+    ):
+        start(db, run_id)
+        hand.say(hand.take().item("park", entry("go", kind=Kind.SIGNAL, phase=Phase.OPENED, payload=None)))
+
+        assert proposed in ops.why_not_running(db, run_id)

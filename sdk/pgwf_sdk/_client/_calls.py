@@ -29,6 +29,7 @@ from pgwf_sdk._misuse import check_names, check_workflow
 from pgwf_sdk._names import check_id
 from pgwf_sdk._places import input_place
 from pgwf_sdk._sealing import Sealing
+from pgwf_sdk._wording import shell_word
 from pgwf_sdk.ops._decisions import DecisionError, DecisionForm
 from pgwf_sdk.ops._filters import RunFilter
 from pgwf_sdk.ops._rows import FINAL_STATUSES, STATUSES, ForkPrice, RunSummary, TaskSummary
@@ -399,7 +400,7 @@ class Answer:
         except DecisionError as error:
             raise InvalidArgumentError(
                 f"client.human.decide: task {self._task_id}: {error}; nothing was decided,"
-                f" `pgwf human show {self._task_id}` lists what it takes"
+                f" `pgwf human show {shell_word(self._task_id)}` lists what it takes"
             ) from error
         except SerialisationError:
             pass  # Plain JSON has no form for it; the workflow checks it by its type.
@@ -429,7 +430,7 @@ def result_of(ending: Ending, workflow: Workflow[..., R] | None) -> R:
         except UndecodableError as error:
             raise UndecodableError(
                 f"run {run_id}: its result cannot be read: {error}; expected a return annotation that accepts it,"
-                f" or `pgwf result {run_id}`"
+                f" or `pgwf result {shell_word(run_id)}`"
             ) from error
         return value
     raise error_of_end(ending.status, ending.payload, run_id=run_id)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pgwf_sdk import ops
+from pgwf_sdk._wording import shell_word
 from pgwf_sdk.cli._control import cannot, for_each
 from pgwf_sdk.cli._exit import ExitCode
 from pgwf_sdk.cli._output import talk, write_object
@@ -111,7 +112,7 @@ def _price_words(price: "ForkPrice") -> str:
     if any(key.rpartition("/")[2].startswith("compensation:") for key in price.steps_again):
         lines.append(
             "  it has cleaned up after itself: what it has undone, the fork may undo again if it takes over the step's"
-            f" result; `pgwf retry {price.run_id}` would begin before the first step that was undone"
+            f" result; `pgwf retry {shell_word(price.run_id)}` would begin before the first step that was undone"
         )
     return "\n".join(map(printable, lines))
 

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from pgwf_sdk import ops
+from pgwf_sdk._wording import shell_word
 from pgwf_sdk.cli._durations import duration, instant
 from pgwf_sdk.cli._exit import CliError, ExitCode, code_of
 from pgwf_sdk.cli._output import talk, write_object
@@ -192,7 +193,8 @@ def cannot(run_id: str, status: str, done: str) -> "PgwfError":
 
     if status in ops.FINAL_STATUSES:
         return RunFinishedError(f"run {run_id}: it is over ({status}), so it cannot be {done}; nothing was done")
-    return RaceError(f"run {run_id}: it is {status}, so it cannot be {done}; nothing was done. See `pgwf why {run_id}`")
+    see = f"`pgwf why {shell_word(run_id)}`"
+    return RaceError(f"run {run_id}: it is {status}, so it cannot be {done}; nothing was done. See {see}")
 
 
 def _require_workflow_name(reference: str) -> None:

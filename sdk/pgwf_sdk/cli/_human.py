@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from pgwf_sdk import ops
-from pgwf_sdk._wording import instant_words
+from pgwf_sdk._wording import instant_words, shell_word
 from pgwf_sdk.cli._durations import duration
 from pgwf_sdk.cli._exit import CliError, ExitCode
 from pgwf_sdk.cli._output import talk, write_object, write_rows
@@ -149,7 +149,7 @@ def _decision(
         return msgspec.json.encode(form.build(variant, assembled(parse_parameters(parameters))))
     except ops.DecisionError as error:
         raise CliError(
-            f"task {task.task_id}: {error}; `pgwf human show {task.task_id}` lists what it takes",
+            f"task {task.task_id}: {error}; `pgwf human show {shell_word(task.task_id)}` lists what it takes",
             ExitCode.INVALID_INPUT,
         ) from error
 
@@ -203,11 +203,11 @@ def _ways(task: ops.TaskSummary) -> list[str]:
             continue
         ordered = sorted(variant.fields, key=lambda field: (not field.is_required, field.name))
         fields = " ".join(f"-P {field.name}=…" if field.is_required else f"[-P {field.name}=…]" for field in ordered)
-        lines.append(f"  pgwf human decide {task.task_id} {variant.name} {fields}".rstrip())
+        lines.append(" ".join(filter(None, ("  pgwf human decide", shell_word(task.task_id), variant.name, fields))))
         lines += [f"      {variant.help}"] if variant.help else []
         lines += [f"      {field.name}: {field.type}{f' - {field.title}' if field.title else ''}" for field in ordered]
     if form.whole_types:
-        lines.append(f"  pgwf human decide {task.task_id} -i JSON")
+        lines.append(f"  pgwf human decide {shell_word(task.task_id)} -i JSON")
         lines.append(f"      JSON: {' or '.join(form.whole_types)}")
     return lines
 

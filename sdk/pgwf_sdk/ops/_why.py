@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from pgwf_sdk._wording import count_words, duration_words
+from pgwf_sdk._wording import count_words, duration_words, shell_word
 from pgwf_sdk.ops._failures import error_words
 from pgwf_sdk.ops._rows import Attempt, OpenCall, RunSummary, TaskSummary
 
@@ -105,10 +105,11 @@ def _deafness(situation: Situation) -> str:
     """What keeps a run from hearing that it is to stop, and what stops it all the same."""
     run, around = situation.run, situation.around
     if run.status in {"paused", "blocked", "crash_concern"}:
-        return f" It hears of that when it goes on; `pgwf terminate {run.run_id}` ends it at once."
+        return f" It hears of that when it goes on; `pgwf terminate {shell_word(run.run_id)}` ends it at once."
     if run.status == "running" or (around.live_workers and not around.note):
         return ""
-    return f" It takes a worker that knows it to hear of that; `pgwf terminate {run.run_id}` ends it without one."
+    end = f"`pgwf terminate {shell_word(run.run_id)}`"
+    return f" It takes a worker that knows it to hear of that; {end} ends it without one."
 
 
 def _final(situation: Situation) -> str:
@@ -117,11 +118,11 @@ def _final(situation: Situation) -> str:
     sentence = f"It is over: {run.status}{ended}."
     if successor is not None:
         how = "goes on" if run.status == "continued" else "was retried"
-        return f"{sentence} It {how} as {successor} (`pgwf why {successor}`)."
+        return f"{sentence} It {how} as {successor} (`pgwf why {shell_word(successor)}`)."
     if run.status == "failed":
         return (
-            f"It is over: failed{ended} with {error_words(situation.error)}. `pgwf result {run.run_id}` shows where,"
-            f" `pgwf retry {run.run_id}` tries again."
+            f"It is over: failed{ended} with {error_words(situation.error)}."
+            f" `pgwf result {shell_word(run.run_id)}` shows where, `pgwf retry {shell_word(run.run_id)}` tries again."
         )
     return sentence
 
@@ -138,7 +139,7 @@ def _ready(situation: Situation) -> str:
     if around.is_need_paused:
         return (
             f"It is ready, but the need {need!r} is paused: no worker is handed its runs until "
-            f"`pgwf needs resume {need}`."
+            f"`pgwf needs resume {shell_word(need)}`."
         )
     if around.live_workers == 0:
         seen = around.last_worker_seen_at
@@ -154,7 +155,8 @@ def _ready(situation: Situation) -> str:
     if around.max_active is not None and around.active >= around.max_active:
         return (
             f"It is ready; {workers} {verb} {need!r}, but it is limited to {around.max_active} at once, and"
-            f" {around.active} are with workers: it waits for one to end, or for `pgwf needs limit {need} …`."
+            f" {around.active} are with workers: it waits for one to end, or for"
+            f" `pgwf needs limit {shell_word(need)} …`."
         )
     if (key := _key_words(situation)) is not None:
         return f"It is ready; {workers} {verb} {need!r}, but {key}"
@@ -173,7 +175,7 @@ def _key_words(situation: Situation) -> str | None:
         with_it = "1 other with it is" if around.key_active == 1 else f"{around.key_active} others with it are"
         return (
             f"of runs with its singleton key {key!r} {around.key_max_active} may be with a worker at a time, and"
-            f" {with_it}: it waits for one to wait or end, or for `pgwf keys limit {key} …`."
+            f" {with_it}: it waits for one to wait or end, or for `pgwf keys limit {shell_word(key)} …`."
         )
     if around.key_token_at is not None:
         return (
@@ -198,7 +200,7 @@ def _waiting(situation: Situation) -> str:
             return f"It is to start in {situation.until(until)}."
         return (
             "It waits for something from outside, such as a signal, without a deadline; the last line of "
-            f"`pgwf show {situation.run.run_id} --journal` says how far it has come."
+            f"`pgwf show {shell_word(situation.run.run_id)} --journal` says how far it has come."
         )
     named = [words for words, _ in waits[:NAMED_CALLS_MAX]]
     if more := len(waits) - len(named):
@@ -217,7 +219,7 @@ def _task_words(task: TaskSummary, situation: Situation) -> str:
     if task.holder is not None:
         words += f", held by {task.holder}"
     else:
-        words += f", which nobody has claimed (`pgwf human claim {task.task_id}`)"
+        words += f", which nobody has claimed (`pgwf human claim {shell_word(task.task_id)}`)"
     if task.due_at is not None:
         is_late = task.due_at < situation.around.asked_at
         due = situation.since(task.due_at) if is_late else situation.until(task.due_at)
@@ -254,9 +256,11 @@ def _wait_words(call: OpenCall, situation: Situation) -> str:
             return f"child run {call.name!r}, since {since}"
         return f"child run {child.run.run_id!r}, since {since}, which {_child_words(child)}"
     if call.kind == "attach":
-        return f"run {call.run_id!r} to be over, since {since} (`pgwf why {call.run_id}`){ends}"
+        return (
+            f"run {call.run_id!r} to be over, since {since} (`pgwf why {shell_word(call.run_id or call.name)}`){ends}"
+        )
     how = {
-        "signal": f" (`pgwf signal {situation.run.run_id} {call.name}`)",
+        "signal": f" (`pgwf signal {shell_word(situation.run.run_id)} {shell_word(call.name)}`)",
         "awakeable": (
             " (who has its token completes it: `client.complete_awakeable(token, value)`, or in SQL"
             " `select pgwf_sdk.complete_awakeable('TOKEN', 'JSON')`)"
@@ -280,18 +284,18 @@ def _child_words(child: ChildOutlook) -> str:
         return f"is running on {run.worker_id}"
     if run.status == "ready" or run.is_final:
         return f"is {run.status}"
-    return f"is {run.status} (`pgwf why {run.run_id}`)"
+    return f"is {run.status} (`pgwf why {shell_word(run.run_id)}`)"
 
 
 def _paused(situation: Situation) -> str:
     note = f" ({situation.around.note})" if situation.around.note else ""
-    return f"It is paused{note}; `pgwf resume {situation.run.run_id}` lets it go on."
+    return f"It is paused{note}; `pgwf resume {shell_word(situation.run.run_id)}` lets it go on."
 
 
 def _blocked(situation: Situation) -> str:
     return (
         "It is blocked: its code and its journal, or a value that was sent to it, do not fit each other. Nothing is"
-        f" lost; do what a `fix:` below says. After a deploy that is `pgwf resume {situation.run.run_id}`."
+        f" lost; do what a `fix:` below says. After a deploy that is `pgwf resume {shell_word(situation.run.run_id)}`."
     )
 
 

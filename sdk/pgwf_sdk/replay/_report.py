@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pgwf_sdk._wording import instant_words
+from pgwf_sdk._wording import instant_words, shell_word
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,7 +139,7 @@ def fixes_for(
 def _over_again(run_id: str, before: str | None) -> str:
     return (
         "or do again what is recorded from there on, steps with new idempotency keys, in a new run (--price lists it):"
-        f" pgwf fork {run_id} --before '{before}'. Then end this one: pgwf terminate {run_id}"
+        f" pgwf fork {shell_word(run_id)} --before '{before}'. Then end this one: pgwf terminate {shell_word(run_id)}"
     )
 
 
@@ -148,14 +148,14 @@ def _ways_out(expected: dict[str, Any] | None, run_id: str, before: str | None) 
     deploy = "deploy a type that accepts the stored payload (new fields need defaults), then resume the run"
     if expected is None:
         return [deploy]
-    fork = f"pgwf fork {run_id} --before '{before}'"
+    fork = f"pgwf fork {shell_word(run_id)} --before '{before}'"
     if expected["kind"] not in _SENT:
         return [deploy, _over_again(run_id, before)]
     what, again = _SENT[expected["kind"]]
     if expected["kind"] == "run":
-        sent = f"if the {what} is wrong, end the run and {again}: pgwf terminate {run_id}"
+        sent = f"if the {what} is wrong, end the run and {again}: pgwf terminate {shell_word(run_id)}"
     else:
-        sent = f"if the {what} is wrong: {fork}; {again}. Then end this one: pgwf terminate {run_id}"
+        sent = f"if the {what} is wrong: {fork}; {again}. Then end this one: pgwf terminate {shell_word(run_id)}"
     return [sent, f"if the {what} is right: {deploy}"]
 
 
