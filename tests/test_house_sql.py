@@ -40,6 +40,11 @@ def functions() -> list[tuple[str, str, str, int]]:
     return found
 
 
+def test_what_is_installed_is_ascii_so_that_databases_of_any_encoding_take_it() -> None:
+    assert pgwf_sql.script().isascii()
+    assert pgwf_sql.roles().isascii()
+
+
 @pytest.mark.parametrize("name", QUERIES)
 def test_query_is_one_statement_that_the_schema_accepts(name: str, databases: Databases) -> None:
     text = pgwf_sql.query(name).rstrip("; \n")

@@ -78,7 +78,7 @@ begin
 end
 $$;
 
--- Makes what is not there yet. `create … if not exists` locks the table first, and an installation that locks one table
+-- Makes what is not there yet. `create ... if not exists` locks the table first, and an installation that locks one table
 -- after the other deadlocks with calls of workers, which lock them in other orders.
 create or replace function pgwf._once(p_relation text, p_statement text)
 returns void

@@ -4,7 +4,7 @@
 --   1. LISTEN on its channels and commit; sleep_on(listener, channels) and commit; keep the transaction id x it gave.
 --   2. Read pg_snapshot_xmin, then claim. Found something: wake_up(listener).
 --   3. Nothing, and xmin >= x: everybody who did not see the row has ended; sleep until notified or next_wakeup.
---      xmin < x: somebody who did not see the row may still commit a job; wait 5, 10 … 250 ms, go to 2.
+--      xmin < x: somebody who did not see the row may still commit a job; wait 5, 10 ... 250 ms, go to 2.
 -- A worker that takes several jobs at a time does not withdraw while it has room for more: it claims whenever it is
 -- notified, and 3 goes on holding for what it got less of than it asked for. It withdraws, with what came for it handed
 -- on by wake_next, when it has no room.

@@ -8,7 +8,7 @@
 --
 -- Lists of any length: no array is searched once for each of many rows. A list is looked up in a table row by row
 -- (lateral, with offset 0, which keeps it from becoming another join) or as a whole (`n = any (array)` alone); two lists
--- meet by hash: `in (select …)` that is no condition by itself (`is true` makes it so), `not in`, or a full join, none of
+-- meet by hash: `in (select ...)` that is no condition by itself (`is true` makes it so), `not in`, or a full join, none of
 -- which can be a nested loop.
 do $$
 declare

@@ -59,7 +59,7 @@ begin
     raise exception using
       errcode = 'WJ002',
       message = format('no journal %s', coalesce(quote_literal(p_journal_id), 'NULL')),
-      hint = 'Open it first: select pgwf_journal.open(''…'').';
+      hint = 'Open it first: select pgwf_journal.open(''...'').';
   end if;
   if v_n > 0 then
     raise exception using

@@ -303,7 +303,7 @@ $$;
 --   block     parked for ever with the report p_notes (JSON), until somebody resumes it
 -- The arrays from p_until to p_lapsed and p_told may be shorter than p_n: NULL, 0 or false goes for the items that come after.
 -- Then leases up to p_slots further runs: as many as the caller has room for once all items that say so have left. One that
--- stays all the same (unread, undecided, conflict, busy …) keeps its place, so one less is leased. p_position: next_position of this connection's last call that asked for work,
+-- stays all the same (unread, undecided, conflict, busy ...) keeps its place, so one less is leased. p_position: next_position of this connection's last call that asked for work,
 -- '{}' if it had none (pgwf._claim).
 -- Answer: a row an item, then a row a claimed run, and where the next claim may begin (status whole, or part: there may be
 -- rows this one did not look at), which is left out when that is the beginning.  status of an item:

@@ -48,7 +48,7 @@ begin
 end
 $$;
 
--- Effect: the job and the journal of the run after p_n in its chain, under the first of the ids <id>~2, ~3 … that is free,
+-- Effect: the job and the journal of the run after p_n in its chain, under the first of the ids <id>~2, ~3 ... that is free,
 -- with the priority and the singleton key of p_n.  Locks: the id.  Wake-ups: workers that sleep on the need.
 create or replace function pgwf_sdk._submit_next(p_n bigint, p_need text, p_by text, p_now timestamptz) returns bigint
 language plpgsql volatile

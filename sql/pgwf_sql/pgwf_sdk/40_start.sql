@@ -21,7 +21,7 @@ $$;
 
 -- Effect: starts a run: job, journal with its first entry, run row, in the caller's transaction.  Starting a known id with
 -- the same workflow and input changes nothing and answers created = false, whether that run still goes on or is over.
--- p_input is what the SDK writes: {"args": […], "kwargs": {…}} as bytes; p_trace is a W3C traceparent; p_attributes is an
+-- p_input is what the SDK writes: {"args": [...], "kwargs": {...}} as bytes; p_trace is a W3C traceparent; p_attributes is an
 -- object of what lists can find the run by, and p_singleton_key lets one run of that key be worked on at a time, or as
 -- many as pgwf.limit_key says; both count only when the run is created.  A deadline of 'infinity' is none.
 -- Locks: the id.  Errors: WS001, WS004.  Wake-ups: workers that sleep on the need.
@@ -49,7 +49,7 @@ begin
       format('workflow is %s, expected a name of 1 to 512 bytes', coalesce(quote_literal(left(p_workflow, 80)), 'NULL'))
     when p_priority is null or p_priority not between 1 and 4 then
       format('priority is %s, expected 1 (most urgent) to 4', coalesce(p_priority::text, 'NULL'))
-    when p_input is null then 'input is NULL, expected {"args": […], "kwargs": {…}} as bytes'
+    when p_input is null then 'input is NULL, expected {"args": [...], "kwargs": {...}} as bytes'
     when p_encoding is null or p_encoding not in (1, 2, 3) then
       format('encoding is %s, expected 1 (JSON), 2 (tagged JSON) or 3 (sealed)', coalesce(p_encoding::text, 'NULL'))
     -- What no client could read would take down each claim that brings the run; a day is left for time zones.
@@ -169,7 +169,7 @@ begin
 end
 $$;
 
--- Effect: the result of a run as JSON: {"status": …, "value": …} or {"status": …, "error": …}; status alone while it goes on.
+-- Effect: the result of a run as JSON: {"status": ..., "value": ...} or {"status": ..., "error": ...}; status alone while it goes on.
 -- Errors: WS002.
 create or replace function pgwf_sdk.result(p_run_id text) returns jsonb
 language sql stable

@@ -290,7 +290,7 @@ end
 $$;
 
 -- Effect: decides a task: the seat ends, the decision goes to the run and wakes it.  A task nobody holds is claimed and
--- decided in one.  p_payload is the decided value; the run gets {"value": …, "by": …, "at": …}.
+-- decided in one.  p_payload is the decided value; the run gets {"value": ..., "by": ..., "at": ...}.
 -- Locks: run row, lease, jobs.  Errors: WS004, WS010, WS011 when somebody else holds it, WS013.  Wake-ups: the run's.
 create or replace function pgwf_sdk.decide_task(p_task_id text, p_by text, p_payload bytea, p_encoding int) returns void
 language plpgsql volatile

@@ -77,7 +77,7 @@ $$;
 
 -- Effect: a new run of the workflow and input of another one, whatever that is doing, which takes over its journal before
 -- an entry, without calls that were not finished by then, and goes on from there.  The source is left as it is, and the new
--- run has no parent, but the source's priority and singleton key.  p_new_run_id NULL: <id>~fork1, ~fork2 …  Forking with an id that the same fork made before gives that
+-- run has no parent, but the source's priority and singleton key.  p_new_run_id NULL: <id>~fork1, ~fork2 ...  Forking with an id that the same fork made before gives that
 -- run, created = false.  A child of the source stays the source's; its result, if it is taken over, is the new run's too.
 -- Locks: the source's run row in share mode, so that it is not removed meanwhile; the new id.
 -- Errors: WS001, WS002, WS004, WS006.  Wake-ups: workers that sleep on the run's home need.

@@ -33,14 +33,14 @@ begin
       errcode = 'WS004',
       message = format('awakeable: found %s in encoding %s, expected JSON in encoding 1 (JSON), 2 (tagged JSON) or 3 (sealed), or no value in encoding 0',
         coalesce(quote_literal(left(encode(p_payload, 'escape'), 80)), 'NULL'), coalesce(p_encoding::text, 'NULL')),
-      hint = 'An awakeable that fails needs an error: {"type": …, "message": …}.';
+      hint = 'An awakeable that fails needs an error: {"type": ..., "message": ...}.';
   end if;
 
   select * into v_awakeable from pgwf_sdk.awakeable a where a.token_hash = sha256(convert_to(p_token, 'UTF8'));
   if v_awakeable.n is null then
     raise exception using
       errcode = 'WS020',
-      message = format('no awakeable with the token %s', coalesce(quote_literal(left(p_token, 8) || '…'), 'NULL')),
+      message = format('no awakeable with the token %s', coalesce(quote_literal(left(p_token, 8) || '...'), 'NULL')),
       hint = 'Was it copied whole? A retry of the run gives out tokens of its own.';
   end if;
 
