@@ -443,6 +443,7 @@ class Driver:
         """Forget what this activation knows and give the run back, to be replayed from the journal."""
         self._steps.drop_all(but=self._turn)
         self._batch = Batch()
+        self.waits.unfollow()
         self._outcome = None
         self._head.seq = None
         self.leave("release", delay=delay, note=note)

@@ -159,6 +159,10 @@ class Waits:
         self._followed.discard(key)
         return self._waits.pop(key, None) is not None
 
+    def unfollow(self) -> None:
+        """No record of a wait will be heard of any more: the code goes on elsewhere."""
+        self._followed.clear()
+
     def is_recorded(self, key: str) -> bool:
         """True when the code waits for the call, and its opened entry is in the journal."""
         wait = self._waits.get(key)
