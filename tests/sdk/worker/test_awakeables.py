@@ -125,7 +125,7 @@ def test_a_promise_that_is_completed_too_late_is_refused(
 
     with pytest.raises((RunFinishedError, AwakeableClosedError)):
         client.complete_awakeable(token(), Payment(1))
-    with pytest.raises(AwakeableNotFoundError, match="awk_abcd…"):
+    with pytest.raises(AwakeableNotFoundError, match=r"awk_abcd\.\.\."):
         client.complete_awakeable("awk_abcdefgh", Payment(1))
 
 
