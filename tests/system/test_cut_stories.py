@@ -1,7 +1,8 @@
 """The worker's hot connection is cut at each of its statements, in runs that do everything a run can do.
 
-What `test_cut_connections.py` shows for the plain things holds for these too: retries, deferred steps, attached runs,
-maps of children, visits to another fleet, promises, people's decisions, successors, attributes and compensations.
+What `test_cut_connections.py` shows for the plain things holds for these too: retries, deferred steps, steps side by
+side, steps that begin at most once, attached runs, maps of children, visits to another fleet, promises, people's
+decisions, successors, attributes and compensations.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from pgwf_sdk import Client, Context, RetryPolicy, RunFailedError, Worker, step, workflow
+from pgwf_sdk import Client, Context, RetryPolicy, RunFailedError, Sealing, Worker, step, workflow
 from tests.support import short_folder, wait_until
 from tests.system.proxy import Proxy, When
 
@@ -50,6 +51,12 @@ def fail_once(name: str) -> str:
     return name
 
 
+@step(at_most_once=True)
+def charge(name: str) -> str:
+    executed[name] += 1
+    return name
+
+
 @step(need="gpu")
 def render(name: str) -> str:
     executed[name] += 1
@@ -74,7 +81,9 @@ def part(ctx: Context, name: str) -> str:
 @workflow
 def story(ctx: Context, name: str, found: list[str]) -> list[str]:
     if not found:
-        found = [ctx.step(fail_once, f"{name}/failed"), ctx.step(compute, f"{name}/computed")]
+        found = [ctx.step(compute, f"{name}/computed"), ctx.step(fail_once, f"{name}/failed")]
+        found += ctx.map(work, [f"{name}/left", f"{name}/right"])
+        found.append(ctx.step(charge, f"{name}/charged"))
         found.append(ctx.attach(f"{name}/other", part))
         found += ctx.map(part, [f"{name}/part-1", f"{name}/part-2"])
         found.append(ctx.step(render, f"{name}/rendered"))
@@ -114,7 +123,7 @@ def live_story(client: Client, name: str) -> None:
     client.complete_awakeable(wait_until(lambda: tokens.get(name, ""), "the token is given away"), "woken")
     wait_until(lambda: decided(client), "somebody is asked")
 
-    places = ["failed", "computed", "other", "part-1", "part-2", "rendered"]
+    places = ["computed", "failed", "left", "right", "charged", "other", "part-1", "part-2", "rendered"]
     ends = [f"{name}/again", f"{name}/last"]
     assert run.result(timeout=SOON) == [*(f"{name}/{place}" for place in places), "woken", "True", *ends]
 
@@ -126,13 +135,17 @@ def live_saga(client: Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("live", [live_story, live_saga], ids=["story", "saga"])
+@pytest.mark.parametrize(
+    ("live", "sealing"),
+    [(live_story, None), (live_saga, None), (live_saga, Sealing({"k1": bytes(32)}))],
+    ids=["story", "saga", "sealed saga"],
+)
 def test_whatever_a_run_does_it_ends_as_if_no_statement_had_been_cut(
-    proxy: Proxy, dsn: str, db: Conn, live: Any, when: When
+    proxy: Proxy, dsn: str, db: Conn, live: Any, sealing: Sealing | None, when: When
 ) -> None:
     executed.clear()
     tokens.clear()
-    with Client(dsn) as starter, Client(proxy.dsn) as client:
+    with Client(dsn, sealing=sealing) as starter, Client(proxy.dsn, sealing=sealing) as client:
         for number in range(1, STATEMENTS_MAX):
             worker = Worker(
                 client,

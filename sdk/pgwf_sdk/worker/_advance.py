@@ -29,7 +29,10 @@ from pgwf_sql.database import (
 )
 
 Disposition = Literal["keep", "park", "hop", "release", "complete", "fail", "cancel", "continue", "block"]
-ItemStatus = Literal["ok", "unread", "undecided", "fenced", "conflict", "child_exists", "no_run", "cycle", "busy"]
+ItemStatus = Literal[
+    "ok", "unread", "undecided", "fenced", "conflict", "child_exists", "no_run", "cycle", "busy", "unknown"
+]
+"""What `advance` says of an item; or "unknown", when after a conflict the journal does not tell what it came of."""
 
 
 _STEERING = frozenset((Kind.CANCEL, Kind.COMPENSATION, Kind.HOP))
@@ -169,12 +172,14 @@ class Attempt(NamedTuple):
 
 class ItemAnswer(Struct, frozen=True):
     """What became of one item; `inbox` has the rows that kept it from parking or deciding, `taken` the ids of children
-    (of any item of the call) that exist already, or the keys of calls that cannot attach."""
+    (of any item of the call) that exist already, or the keys of calls that cannot attach. `entries` are those that an
+    earlier try of it has left in the journal."""
 
     status: ItemStatus
     now_at: datetime
     inbox: list[InboxRow]
     taken: list[str]
+    entries: list[Entry] | None = None
 
 
 class Claim(Struct, frozen=True):

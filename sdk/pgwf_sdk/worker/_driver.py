@@ -96,7 +96,8 @@ class Driver:
         self._is_explaining = False  # The report on a blocked run gets its source lines.
         self._is_settling = False  # What an answer led to is said in one item, once all of it is known.
         self._is_numbering = False  # Source lines are being numbered: what is to be said gathers until then.
-        self._is_over = False
+        self.is_over = False
+        """True when nothing more is said about the run from here."""
         self.is_giving_back = False
         """True while an item is on its way after which the lease is not held any more, unless it is refused."""
         self._engine = engine_of(self)
@@ -123,20 +124,22 @@ class Driver:
         """The call that carried `item` has committed, or was refused."""
         batch, self._in_flight = self._in_flight, None
         self.is_giving_back = False
-        if self._is_over or batch is None:
+        if self.is_over or batch is None:
             return
         self._is_settling = True
         match answer.status:
-            case "ok":
-                news = self._committed(item, answer.now_at)
-                if item.disposition != "keep":
+            case "ok" | "unread":
+                entries = answer.entries or self._head.entries_of(item, answer.now_at)
+                news = self._committed(entries, item.told)
+                if answer.status == "unread":
+                    self._engine.feed(news)
+                    self.waits.arrive(self._port.opened_inbox(self, answer.inbox))
+                    self._wants_inbox = self._wants_inbox or not answer.inbox
+                elif item.disposition != "keep":
                     self._over(_RELEASED_AS[item.disposition])
                 elif news and self._outcome is None:
                     self._size.heed(self)
                     self._engine.feed(news)
-            case "unread":
-                self._engine.feed(self._committed(item, answer.now_at))
-                self.waits.arrive(self._port.opened_inbox(self, answer.inbox))
             case "undecided":
                 batch.give_back(self._batch, self.waits)
                 self.waits.arrive(self._port.opened_inbox(self, answer.inbox))
@@ -147,7 +150,10 @@ class Driver:
             case "fenced":
                 self.lose("another worker has the run")
             case "conflict":
-                # The item was committed by an earlier try whose answer was lost: only replay knows what it led to.
+                # Something was written that this activation has heard no answer of: the journal tells what.
+                self._in_flight = batch
+                self._port.recall(self, item)
+            case "unknown":
                 self._start_over()
             case "busy":
                 raise AssertionError("an item that was left out is sent again, and not settled")
@@ -172,7 +178,7 @@ class Driver:
             self._turn = None
             self.settled(report.item, report.answer)
             return
-        if self._is_over:
+        if self.is_over:
             return
         if isinstance(report, StepRaised) and self._turn == call.key:
             turn, self._turn, self._in_flight = self._in_flight, None, None
@@ -203,7 +209,7 @@ class Driver:
 
     def lose(self, why: str) -> None:
         """The lease is not this worker's any more: stop the work and say nothing more about the run."""
-        if not self._is_over:
+        if not self.is_over:
             log.warning("run %s: dropped by this worker: %s", self.claim.run_id, why)
             self._steps.drop_all(lease_lost=True)
             self._over("lost")
@@ -212,7 +218,7 @@ class Driver:
 
     def asked(self, commands: Sequence[Command]) -> None:
         """The run's code waits for these calls and for what it asked for before."""
-        if self._is_over:
+        if self.is_over:
             return
         for command in commands:
             self._take(command)
@@ -220,7 +226,7 @@ class Driver:
 
     def ended(self, outcome: Outcome) -> None:
         """The run's code is over, or was suspended."""
-        if self._is_over or isinstance(outcome, Suspended):
+        if self.is_over or isinstance(outcome, Suspended):
             return
         self._is_explaining = isinstance(outcome, Blocked) and self._outcome is None
         self._outcome = outcome
@@ -274,7 +280,7 @@ class Driver:
     @_contained
     def _pump(self) -> None:
         """Send the next item if there is something to say; otherwise wait for the next instant."""
-        if self._is_over or self._in_flight is not None or self._is_numbering:
+        if self.is_over or self._in_flight is not None or self._is_numbering:
             return
         if self._is_explaining or self._is_settling:
             return
@@ -419,10 +425,10 @@ class Driver:
 
     # -- after a commit -------------------------------------------------------------------------------------------
 
-    def _committed(self, item: Item, now_at: datetime) -> list[Entry]:
-        """Take note of what was recorded, and return what the code does not know yet."""
-        entries = self._head.committed(item, now_at)
-        news = entries[item.told :]
+    def _committed(self, entries: list[Entry], told: int) -> list[Entry]:
+        """Take note of what was recorded, and return what the code does not know yet: it was told so many before."""
+        self._head.reached(entries)
+        news = entries[told:]
         self._lapsed = self._lapsed and not entries
         if not entries:
             return entries
@@ -449,7 +455,7 @@ class Driver:
         self.leave("release", delay=delay, note=note)
 
     def _over(self, status: str) -> None:
-        self._is_over = True
+        self.is_over = True
         self._alarm.set(None, self._pump)
         self._steps.drop_all()
         self._engine.close()

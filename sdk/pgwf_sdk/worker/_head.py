@@ -27,17 +27,18 @@ class Head:
         seq = (self.seq or 0) + batch.told
         return [self._entry(seq + index, one.entry, self._recorded_at) for index, one in enumerate(batch.news, 1)]
 
-    def committed(self, item: Item, now_at: datetime) -> list[Entry]:
+    def entries_of(self, item: Item, now_at: datetime) -> list[Entry]:
         """The entries of an item that was committed at `now_at`."""
         seq = item.expected_seq or 0
-        entries = [
+        return [
             self._entry(seq + index, new, self._recorded_at if index <= item.told else now_at)
             for index, new in enumerate(item.entries, 1)
         ]
-        self.seq = seq + len(entries)
+
+    def reached(self, entries: list[Entry]) -> None:
+        """These entries are in the journal; the last one is its head."""
         if entries:
-            self._recorded_at = entries[-1].recorded_at
-        return entries
+            self.seq, self._recorded_at = entries[-1].seq, entries[-1].recorded_at
 
     def _entry(self, seq: int, new: NewEntry, recorded_at: datetime) -> Entry:
         return Entry(

@@ -56,6 +56,9 @@ class Port(Protocol):
     def explain(self, n: int, report: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
         """Call `then` with the report on run `n`, completed by where its entries were recorded if that can be read."""
 
+    def recall(self, driver: Driver, item: Item, /) -> None:
+        """Read what became of an earlier try of `item`; it comes to `driver.settled`."""
+
     def opened_inbox(self, driver: Driver, rows: list[InboxRow], /) -> list[InboxRow]:
         """Inbox rows in clear; none, and the driver gives its run back, when one cannot be opened here."""
         ...

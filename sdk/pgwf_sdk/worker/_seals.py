@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pgwf_journal import Kind, NewEntry, Phase
+from pgwf_journal import Entry, Kind, NewEntry, Phase
 from pgwf_sdk import _places
 from pgwf_sdk._errors import SealedError
 from pgwf_sdk._sealing import SEALED, Sealing
@@ -43,17 +43,22 @@ def opened_claim(sealing: Sealing | None, claim: Claim) -> Claim:
     """The claim with its journal, inbox and attempts in clear. SealedError: something of it cannot be opened."""
     if not (claim.attempts or claim.inbox) and SEALED not in [entry.encoding for entry in claim.history]:
         return claim
-    sealing = sealing or _WITHOUT_KEYS
+    key_ring = sealing or _WITHOUT_KEYS
     attempts = {
-        key: attempt._replace(heartbeat=sealing.open_text(attempt.heartbeat, _places.attempt_place(key)))
+        key: attempt._replace(heartbeat=key_ring.open_text(attempt.heartbeat, _places.attempt_place(key)))
         for key, attempt in claim.attempts.items()
     }
     return msgspec.structs.replace(
         claim,
-        history=[_places.opened_entry(sealing, entry) for entry in claim.history],
-        inbox=_opened_inbox(sealing, claim.run_id, claim.inbox),
+        history=opened_entries(sealing, claim.history),
+        inbox=_opened_inbox(key_ring, claim.run_id, claim.inbox),
         attempts=attempts,
     )
+
+
+def opened_entries(sealing: Sealing | None, entries: Sequence[Entry]) -> list[Entry]:
+    """Entries in clear. SealedError: one cannot be opened."""
+    return [_places.opened_entry(sealing or _WITHOUT_KEYS, entry) for entry in entries]
 
 
 def opened_for(sealing: Sealing | None, driver: Driver, rows: list[InboxRow]) -> list[InboxRow]:

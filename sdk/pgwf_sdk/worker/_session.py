@@ -32,6 +32,7 @@ from pgwf_sdk.worker._health import Checkup, Pulse
 from pgwf_sdk.worker._lines import Lines
 from pgwf_sdk.worker._port import Handle
 from pgwf_sdk.worker._processes import Processes
+from pgwf_sdk.worker._recall import Recall
 from pgwf_sdk.worker._recovery import Recovery
 from pgwf_sdk.worker._room import Occupant, Room
 from pgwf_sdk.worker._seals import opened_claim, opened_for, sealed
@@ -91,6 +92,7 @@ class Session:
         self._room = _room_of(settings, offered, self._drivers, self._reading)
         is_discreet = settings.sealing is not None
         self._lines = Lines(self._database, build=settings.build, is_discreet=is_discreet, spawn=self._spawn)
+        self.recall = Recall(self._database, sealing, spawn=self._spawn).ask
         self._flusher = Flusher(
             self._connect,
             worker_id=settings.worker_id,

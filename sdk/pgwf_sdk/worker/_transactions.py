@@ -216,7 +216,7 @@ def _require_ok(settled: Settled) -> None:
 
 
 def _unknown(item: Item) -> Settled:
-    """The connection broke at the append or the commit: only the journal knows, so the run is replayed from it."""
+    """The connection broke at the append or the commit: only the journal knows what became of it."""
     return item, ItemAnswer("conflict", _NO_TIME, [], [])
 
 

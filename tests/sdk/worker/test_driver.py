@@ -71,6 +71,7 @@ class StillPort:
         self.attempts: list[Attempt] = []
         self.numbers: dict[tuple[str, int], int] | None = {}
         self.thens: list[Callable[[], None]] = []
+        self.recalled: list[Item] = []
 
     def now(self) -> datetime:
         return NOW
@@ -95,6 +96,9 @@ class StillPort:
 
     def explain(self, n: int, report: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
         then(report)
+
+    def recall(self, driver: Driver, item: Item) -> None:
+        self.recalled.append(item)
 
     def opened_inbox(self, driver: Driver, rows: list[InboxRow]) -> list[InboxRow]:
         return rows
@@ -126,8 +130,10 @@ def driver_of(port: StillPort, engine: StillEngine) -> Driver:
     return Driver(claim, lambda _: engine, port, Telemetry().run_trace("r", "asking", None, lease_no=1))
 
 
-def answer(status: Any, *, inbox: Sequence[InboxRow] = (), taken: Sequence[str] = ()) -> ItemAnswer:
-    return ItemAnswer(status, NOW, list(inbox), list(taken))
+def answer(
+    status: Any, *, inbox: Sequence[InboxRow] = (), taken: Sequence[str] = (), entries: list[Entry] | None = None
+) -> ItemAnswer:
+    return ItemAnswer(status, NOW, list(inbox), list(taken), entries)
 
 
 def test_a_run_whose_end_is_undecided_ends_with_one_entry() -> None:
@@ -185,6 +191,62 @@ def test_what_steps_return_while_their_lines_are_numbered_is_recorded_at_once_af
 
     (item,) = port.items
     assert [(entry.call, entry.code) for entry in item.entries] == [(1, 70), (2, 70), (3, 70)]
+
+
+def beside_each_other(port: StillPort, engine: StillEngine) -> tuple[Driver, Item]:
+    """A run with two steps, of which one has returned; its answer is lost, and its item refused when it comes again."""
+    driver = driver_of(port, engine)
+    driver.start()
+    calls = [CallId("", number, Kind.STEP, "work", number) for number in (1, 2)]
+    driver.asked([RunStep(call, step(name="work")(print), (), {}) for call in calls])
+    driver.step_reported(calls[0], 1, StepReturned(b"1", 1))
+    (item,) = port.items
+    driver.settled(item, answer("conflict"))
+    assert port.recalled == port.items == [item]
+    return driver, item
+
+
+def test_what_an_earlier_try_has_recorded_is_told_and_what_runs_beside_it_goes_on() -> None:
+    port, engine = StillPort(), StillEngine()
+    driver, item = beside_each_other(port, engine)
+    there = Entry(2, 1, Kind.STEP, Phase.COMPLETED, "", "work", 1, b"1", 1, NOW + timedelta(hours=1), 1)
+
+    driver.settled(item, answer("ok", entries=[there]))
+
+    assert engine.fed == [there]
+    assert [attempt.is_dropped for attempt in port.attempts] == [False, False]
+    driver.step_reported(CallId("", 2, Kind.STEP, "work", 2), 1, StepReturned(b"2", 1))
+    assert [(one.disposition, one.expected_seq) for one in port.items] == [("keep", 1), ("keep", 2)]
+
+
+def test_a_run_whose_journal_has_something_else_is_replayed_from_it() -> None:
+    port, engine = StillPort(), StillEngine()
+    driver, item = beside_each_other(port, engine)
+    engine.is_busy = False
+
+    driver.settled(item, answer("unknown"))
+
+    assert engine.fed == []
+    assert port.attempts[1].is_dropped
+    assert [(one.disposition, one.expected_seq, one.entries) for one in port.items[1:]] == [("release", None, [])]
+
+
+def test_a_run_that_could_not_be_given_back_by_an_earlier_try_looks_at_what_came_first() -> None:
+    port, engine = StillPort(), StillEngine()
+    driver = driver_of(port, engine)
+    driver.start()
+    engine.is_busy = False
+    driver.asked([OpenHuman(CallId("", 1, Kind.HUMAN, "sure", 1), HumanRequest("sure", "?", str, "human.any"), None)])
+    (park,) = port.items
+    opened = Entry(2, 1, Kind.HUMAN, Phase.OPENED, "", "sure", 1, b"{}", 1, NOW, 1)
+
+    driver.settled(park, answer("conflict"))
+    driver.settled(park, answer("unread", entries=[opened]))
+
+    assert [(one.disposition, one.expected_seq, one.decides) for one in port.items] == [
+        ("park", 1, False),
+        ("park", 2, True),
+    ]
 
 
 def test_a_question_whose_id_is_taken_fails_where_it_was_asked() -> None:
