@@ -49,6 +49,10 @@ class Flags(msgspec.Struct, tag="flags"):
     draining: bool
 
 
+class Begun(msgspec.Struct, tag="begun"):
+    """The order was taken: from now on the step may have done something."""
+
+
 class Beat(msgspec.Struct, tag="beat"):
     """The step reported something, as tagged JSON."""
 
@@ -90,6 +94,7 @@ def main() -> None:
     threading.Thread(target=_listen, args=(sys.stdin.buffer, orders, link), daemon=True).start()
     while True:
         order = orders.get()
+        link.send(Begun())
         link.send(_executed(order, link))
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from pgwf_sdk import _failure, _serial
 from pgwf_sdk._errors import SerialisationError, StepProcessError
-from pgwf_sdk.worker._isolated import LENGTH_BYTES, Beat, Flags, Order, Raised, Result, framed
+from pgwf_sdk.worker._isolated import LENGTH_BYTES, Beat, Begun, Flags, Order, Raised, Result, framed
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 _LOOK_SECONDS: Final = 0.25
 """How often a running child is told what became of its attempt."""
 
-_answers: msgspec.msgpack.Decoder[Beat | Result | Raised] = msgspec.msgpack.Decoder(Beat | Result | Raised)
+_answers: msgspec.msgpack.Decoder[Begun | Beat | Result | Raised] = msgspec.msgpack.Decoder(
+    Begun | Beat | Result | Raised
+)
+
+
+class _DiedIdleError(Exception):
+    """The child was dead before it took the order, as may be known only when it is asked."""
 
 
 class Processes:
@@ -43,30 +49,23 @@ class Processes:
         what the step raised, made anew.
         """
         order = _order(command, context)
+        answer: Result | Raised | None = None
         async with self._free:
-            child = await self._child()
-            is_well = False
-            try:
-                answer = await self._ask(child, order, context, command.step, beat)
-                is_well = True
-            finally:
-                if is_well:
+            while answer is None:
+                is_new = not self._idle
+                child = await _spawn() if is_new else self._idle.pop()
+                try:
+                    answer = await self._ask(child, order, context, command.step, beat)
                     self._idle.append(child)
-                else:
-                    _kill(child)
+                except _DiedIdleError as died:  # While it waited: no step's failure.
+                    if is_new:
+                        raise died.__cause__ or died from None
+                finally:
+                    if answer is None:
+                        _kill(child)
         if isinstance(answer, Result):
             return answer.payload, answer.encoding
         raise _error(answer)
-
-    async def _child(self) -> Process:
-        """One that waits for a step, or else a new one. Those that died while they waited are no step's failure."""
-        while self._idle:
-            child = self._idle.pop()
-            assert child.stdout is not None
-            if child.returncode is None and not child.stdout.at_eof():
-                return child
-            _kill(child)
-        return await _spawn()
 
     async def _ask(
         self,
@@ -79,6 +78,7 @@ class Processes:
         assert child.stdin is not None
         assert child.stdout is not None
         told = Flags(draining=False)
+        is_begun = False
         reading: asyncio.Task[bytes] | None = None
         try:
             child.stdin.write(framed(order))
@@ -92,18 +92,22 @@ class Processes:
                 if not reading.done():
                     continue
                 answer = _answers.decode(reading.result())
-                reading = None
-                if not isinstance(answer, Beat):
+                reading, is_begun = None, True
+                if isinstance(answer, Result | Raised):
                     return answer
-                beat(answer.details)
+                if isinstance(answer, Beat):
+                    beat(answer.details)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             code = await child.wait()
             how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-            raise StepProcessError(
+            death = StepProcessError(
                 f"step {step.name!r}: the process of attempt {context.attempt} {how}; what it did is unknown",
                 step=step.name,
                 exit_code=code,
-            ) from error
+            )
+            if not is_begun:
+                raise _DiedIdleError from death
+            raise death from error
         finally:
             if reading is not None:
                 reading.cancel()

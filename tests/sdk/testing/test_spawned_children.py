@@ -25,22 +25,31 @@ def pay() -> None:
     raise AssertionError("it is mocked")
 
 
+def branch(ctx: Context) -> str:
+    child = ctx.spawn(ship("c"))
+    child.result()
+    return child.run_id
+
+
 @workflow
 def order(ctx: Context) -> list[str]:
     first, named = ctx.spawn(ship("a")), ctx.spawn(ship("b"), run_id="parcel-b")
-    (branched,) = ctx.parallel(lambda ctx: ctx.spawn(ship("c")).run_id)
+    (branched,) = ctx.parallel(branch)
     results = [first.result(), named.result()]
     ctx.step(pay)
     return [first.run_id, named.run_id, branched, *results]
 
 
+async def async_branch(ctx: AsyncContext) -> str:
+    child = ctx.spawn(ship("c"))
+    await child.result()
+    return child.run_id
+
+
 @workflow
 async def async_order(ctx: AsyncContext) -> list[str]:
-    async def branch(ctx: AsyncContext) -> str:
-        return ctx.spawn(ship("c")).run_id
-
     first, named = ctx.spawn(ship("a")), ctx.spawn(ship("b"), run_id="parcel-b")
-    (branched,) = await ctx.parallel(branch)
+    (branched,) = await ctx.parallel(async_branch)
     results = [await first.result(), await named.result()]
     await ctx.step(pay)
     return [first.run_id, named.run_id, branched, *results]
