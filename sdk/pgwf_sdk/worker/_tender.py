@@ -5,11 +5,8 @@ state. A step that computes for minutes, or a workflow that blocks the loop, the
 each third of a lease, when something falls due, and when there is word of news of a run in hand.
 """
 
-import contextlib
 import logging
 import math
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +18,7 @@ from uuid import UUID
 import psycopg
 
 from pgwf_sdk.worker._outage import Outage
-from pgwf_sql.database import Database, Row, Statement, execute, read_nothing, read_value
+from pgwf_sql.database import Database, Row, Statement, execute, read_nothing, read_value, shut_down
 
 log = logging.getLogger("pgwf_sdk.worker")
 
@@ -166,12 +163,7 @@ class Tender(threading.Thread):
             self._roused.notify_all()
         self.join(_ANSWER_SECONDS_MAX)
         if self.is_alive() and self._connection is not None:
-            # Whoever waits for an answer is told that there will be none.
-            with (
-                contextlib.suppress(psycopg.Error, OSError),
-                socket.socket(fileno=os.dup(self._connection.fileno())) as end,
-            ):
-                end.shutdown(socket.SHUT_RDWR)
+            shut_down(self._connection.pgconn)
 
     def run(self) -> None:
         while not self._is_stopped:

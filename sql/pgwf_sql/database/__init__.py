@@ -21,6 +21,7 @@ from pgwf_sql.database._listener import AsyncListener, Listener
 from pgwf_sql.database._numbers import BITS_OF_BIGINT, BITS_OF_INT, shown_number, whole_numbers
 from pgwf_sql.database._pool import CONNECTIONS_MAX, AsyncDatabase, Database
 from pgwf_sql.database._schema import SchemaOutdatedError
+from pgwf_sql.database._shutting import shut_down
 from pgwf_sql.database._statement import Rewrite, Row, Statement, execute, execute_async, read_nothing, read_value
 from pgwf_sql.database._timestamps import NEVER
 from pgwf_sql.database._translate import Translate, message_of
@@ -57,6 +58,7 @@ __all__ = [
     "read_nothing",
     "read_value",
     "shown_number",
+    "shut_down",
     "smallints",
     "texts",
     "uuids",

@@ -35,8 +35,9 @@ end
 $$;
 
 -- Limit how much of a need runs at once (p_max_active leases) and how often one starts (p_rate per second, up to
--- p_burst at once, at least 1); NULL: no such limit. Leases that exist count from now on and are left alone. Leases
--- by lease_job are not limited and do not count.
+-- p_burst at once, at least 1); NULL: no such limit. Leases that exist count from now on and are left alone; claims
+-- under way when a need gets its first limit may lease some that do not. Leases by lease_job are not limited and do not
+-- count.
 -- Locks: the need's settings row, then its leases in n order. Errors: 23502, WF001, WF020. Wakes workers that offer
 -- it.
 create or replace function pgwf.limit_need(
