@@ -326,7 +326,8 @@ class Client(Closing):
     ) -> None:
         """Let at most `max_active` jobs of a need be leased at once, and `rate` a second start, `burst` at once.
 
-        None: no such limit.
+        None: no such limit. psycopg.errors.LockNotAvailable: others kept leases locked for five seconds, which a first
+        limit has to count; nothing is changed.
         """
         self._database.run(_calls.limit_need(need, worker_id, max_active=max_active, rate=rate, burst=burst))
 

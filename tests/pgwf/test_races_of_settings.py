@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.pgwf.leasing import Leasing, held, job_ids
+from tests.pgwf.leasing import Leasing, job_ids
 from tests.pgwf.racing import Racer, both_ends
 from tests.pgwf.test_races_of_leases import UNHELD, on
 from tests.support import outcome
@@ -48,22 +48,6 @@ def test_a_pause_does_not_wait_for_claims_and_claims_do_not_wait_for_it(
     second.commit()
     first.commit()
 
-    assert pgwf.get_work() == []
-
-
-def test_a_lowered_limit_waits_for_holders_calls_and_stops_later_claims(
-    pgwf: Leasing, racers: tuple[Racer, Racer]
-) -> None:
-    pgwf.submit_all(*"abc")
-    (lease,) = pgwf.get_work()
-    first, second = racers
-    first.begin()
-    first.call("extend_lease", **held(lease))
-
-    limiting = second.start_blocked("limit_need", need="python", worker_id="op", max_active=1)
-    first.commit()
-
-    assert isinstance(outcome(limiting), list)
     assert pgwf.get_work() == []
 
 

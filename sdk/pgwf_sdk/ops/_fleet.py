@@ -44,6 +44,8 @@ def limit_need(
     out (`rate` per second; up to `burst` of them at once after a quiet time, default the rate, at least 1).
 
     Replaces the limits there were; None stands for no such limit. Runs that are with a worker are left alone.
+    psycopg.errors.LockNotAvailable: others kept leases locked for five seconds, which a first limit has to count;
+    nothing is changed.
     """
     parameters = {"need": need, "worker_id": by, **_ints(max_active=max_active), "rate": rate, "burst": burst}
     write(source, Statement("pgwf_limit_need", parameters, read_nothing, is_repeatable=True))

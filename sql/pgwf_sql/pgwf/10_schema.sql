@@ -3,14 +3,14 @@
 -- Every function takes what it may wait for in one order, L0 to L7, which is why calls cannot deadlock each other:
 --   L0  the sweep lock (advisory); tried, waited for only by archive_cancelled_jobs and set_crash_concern_threshold
 --   L1  name rows, by insert, in job_id order
---   L2  lease rows, in n order
+--   L2  lease rows, in n order; the table lease as a whole, by limit_need for the first limit of a need
 --   L3  job rows, one pass in n order: FOR UPDATE what the call ends or makes wait, FOR KEY SHARE what it waits for
 --   L4  the graph lock (advisory): only calls that could close a cycle of dependencies
 --   L5  job rows of waiters, FOR NO KEY UPDATE, in n order
 --   L6  singleton keys (advisory), in hash order
 --   L7  rows of timer, ready, parked, held; the lock of a need that has a limit, the settings of a key
--- A claim and a sweep wait for nothing: they skip what is locked. A transaction of several calls can break the order;
--- PostgreSQL then ends one of the two with 40P01, and the caller runs that transaction again.
+-- A claim and a sweep wait for nothing but that table: they skip what is locked. A transaction of several calls can
+-- break the order; PostgreSQL then ends one of the two with 40P01, and the caller runs that transaction again.
 --
 -- Errors (SQLSTATE: meaning). 23502 and 23505 keep their standard meaning: a missing argument, an id that is live.
 --   WF001  an argument is out of range or malformed

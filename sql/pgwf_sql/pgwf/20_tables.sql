@@ -84,7 +84,7 @@ create table if not exists pgwf.lease (
   leased_at timestamptz not null,
   need text collate "C" not null,
   singleton_key text collate "C",
-  capped boolean not null default false,  -- counts against its need's max_active
+  capped boolean not null default false,  -- counts against its need's max_active, while there is one
   counted boolean not null default true   -- its lapse is a crash (not so for leases a person takes)
 ) with (
   fillfactor = 50,

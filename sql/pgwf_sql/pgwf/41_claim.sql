@@ -1,4 +1,5 @@
--- The claim: from ready to lease. It never waits for anything; what is locked is left for the next claim.
+-- The claim: from ready to lease. It never waits for anything but a limit that is being set (limit_need); what is locked
+-- is left for the next claim.
 
 -- Of ready rows this transaction has locked, those that may be leased now, and holds their keys: of each key as many as
 -- it has room for. The others leave ready: expired jobs for good, jobs whose key has no room to parked. Rows whose key
@@ -344,8 +345,7 @@ end
 $$;
 
 -- Claims at most p_limit runnable jobs of the needs in p_worker_caps for p_lease_seconds, most urgent first: by the
--- time a job became ready plus aging_seconds per priority level, then by position. Never waits. Traces when trace is
--- on.
+-- time a job became ready plus aging_seconds per priority level, then by position. Traces when trace is on.
 --
 -- p_position: the next_position of this connection's last claim with these p_worker_caps, '{}' if there is none: look
 -- from the beginning; NULL: the same, and tell none. While such whole looks are cheap there is none; otherwise it is
@@ -377,7 +377,7 @@ declare
   HOLDS_MS_MIN constant int := 250;
   HOLDS_MS_MAX constant int := 60000;
   v_began timestamptz := clock_timestamp();
-  v_began_ms bigint := extract(epoch from v_began) * 1000;
+  v_began_ms bigint := date_part('epoch', v_began) * 1000;  -- as double precision, which costs less than numeric
   v_position bigint[] := case when p_position[1] between v_began_ms and v_began_ms + HOLDS_MS_MAX then p_position end;
   v_look_us bigint := 0;
   v_needs text[];
@@ -385,7 +385,8 @@ declare
   v_capped text[];
   v_limited boolean;
   v_careful boolean;
-  v_input jsonb;  -- for the trace, when there is one
+  v_traced boolean;
+  v_input jsonb;
   v_output jsonb;
   v_aging interval;
   v_left int;
@@ -404,15 +405,21 @@ begin
   lease_nos := '{}';
   until := p_now + make_interval(secs => p_lease_seconds);
   is_whole := v_position is null;
+  -- The look at leases locks no row, but the table: PostgreSQL locks what a statement names before it takes the snapshot,
+  -- and until commit. limit_need waits for that with a first limit, so what is unlimited now stays so for this claim.
   select
     make_interval(secs => s.aging_seconds),
-    case when s.trace_enabled then jsonb_build_object(
-      'worker_caps', p_worker_caps, 'lease_seconds', p_lease_seconds, 'limit_jobs', p_limit) end,
-    case when s.trace_enabled then jsonb_build_object('lease_expires_at', until) end,
+    s.trace_enabled,
     exists (select from pgwf.need_setting as l where l.need = any (p_worker_caps))
-  into v_aging, v_input, v_output, v_limited
+      or exists (select from pgwf.lease as l where false for key share)
+  into v_aging, v_traced, v_limited
   from pgwf.setting as s
   where s.only_row;
+  if v_traced then
+    v_input := jsonb_build_object(
+      'worker_caps', p_worker_caps, 'lease_seconds', p_lease_seconds, 'limit_jobs', p_limit);
+    v_output := jsonb_build_object('lease_expires_at', until);
+  end if;
   if cardinality(p_worker_caps) = 1 then
     v_needs := p_worker_caps;
   else
@@ -434,7 +441,7 @@ begin
     v_began := clock_timestamp();
     v_picked := pgwf._pick(
       p_worker_caps, v_position, v_needs, v_rooms, v_left, v_busy_keys, v_spent_lanes, v_aging, p_now);
-    v_look_us := v_look_us + extract(epoch from clock_timestamp() - v_began) * 1000000;
+    v_look_us := v_look_us + date_part('epoch', clock_timestamp() - v_began) * 1000000;
     if v_picked.spent_lanes is null then
       v_turns := v_turns + 1;
     end if;

@@ -35,11 +35,11 @@ end
 $$;
 
 -- Limit how much of a need runs at once (p_max_active leases) and how often one starts (p_rate per second, up to
--- p_burst at once, at least 1); NULL: no such limit. Leases that exist count from now on and are left alone; claims
--- under way when a need gets its first limit may lease some that do not. Leases by lease_job are not limited and do not
+-- p_burst at once, at least 1); NULL: no such limit. Exact: leases that exist count from now on and are left alone, and
+-- of a need's first limit a claim either knows, or it has committed before. Leases by lease_job are not limited and do not
 -- count.
--- Locks: the need's settings row, then its leases in n order. Errors: 23502, WF001, WF020. Wakes workers that offer
--- it.
+-- Locks: the need's settings row; for a first limit all leases, so that claims and calls of who holds a lease wait until
+-- commit. Errors: 23502, WF001, WF020, 55P03 when others kept leases locked for 5 seconds. Wakes workers that offer it.
 create or replace function pgwf.limit_need(
   p_need text,
   p_worker_id text,
@@ -54,25 +54,64 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_burst double precision := coalesce(p_burst, greatest(1, p_rate));
+  v_is_first boolean;
+  v_counts_first boolean;
 begin
   perform pgwf._change_need(p_need, p_worker_id);
   perform pgwf._require_limits(p_max_active, 0, p_rate, p_burst);
-  insert into pgwf.need_setting (need, max_active, rate, burst)
-  values (p_need, p_max_active, p_rate, case when p_rate is not null then v_burst end)
-  on conflict (need) do update set max_active = excluded.max_active, rate = excluded.rate, burst = excluded.burst;
+  -- Takes the row as it is: what it says is final then, also when somebody else was changing it.
+  insert into pgwf.need_setting as s (need) values (p_need)
+  on conflict (need) do update set paused = s.paused
+  returning
+    (s.max_active is null and p_max_active is not null) or (s.rate is null and p_rate is not null),
+    s.max_active is null and p_max_active is not null
+  into v_is_first, v_counts_first;
+  if v_is_first then
+    perform pgwf._lock_all_leases(p_need);
+  end if;
+  update pgwf.need_setting
+  set max_active = p_max_active, rate = p_rate, burst = case when p_rate is not null then v_burst end
+  where need = p_need;
   delete from pgwf.need_setting where need = p_need and not paused and max_active is null and rate is null;
-  update pgwf.lease as l
-  set capped = p_max_active is not null
-  from (
-    select q.n from pgwf.lease as q where q.need = p_need and q.counted order by q.n for no key update
-  ) as mine
-  where l.n = mine.n
-    and l.capped <> (p_max_active is not null);
+  if v_counts_first then
+    update pgwf.lease set capped = true where need = p_need and counted and not capped;
+  end if;
   perform pgwf._wake_needs(array[p_need]);
   perform pgwf._tell_workers(p_need);
   perform pgwf._trace_setting(
     'limit_need', p_worker_id,
     jsonb_build_object('need', p_need, 'max_active', p_max_active, 'rate', p_rate, 'burst', v_burst));
+end
+$$;
+
+-- Waits for claims under way, and for everybody who has locked a lease, and keeps others out until commit: a claim locks
+-- the table before it asks which needs are limited. While this waits everybody else waits behind it, so it is in the way
+-- for a fifth of the time only. Nobody who waits for it has locked a lease, so whoever has the table waits for none.
+-- Errors: 55P03.
+create or replace function pgwf._lock_all_leases(p_need text)
+returns void
+language plpgsql
+volatile
+set lock_timeout = '50ms'  -- Half of what calls of workers wait for a row.
+as $$
+declare
+  ATTEMPTS constant int := 20;
+  PAUSE_SECONDS constant double precision := 0.2;
+begin
+  for attempt in 1..ATTEMPTS loop
+    begin
+      lock table pgwf.lease in exclusive mode;
+      return;
+    exception when lock_not_available then
+      perform pg_sleep(PAUSE_SECONDS);
+    end;
+  end loop;
+  perform pgwf._refuse(
+    '55P03',
+    format(
+      'need %s is not limited: for 5 seconds a transaction kept leases locked, which its first limit has to count; call'
+      ' again when that has ended', p_need),
+    'nothing was changed; pg_locks shows who has locked pgwf.lease');
 end
 $$;
 

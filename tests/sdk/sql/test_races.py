@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
 import pytest
 
 from pgwf_journal import Kind, Phase
 from tests.sdk.sql.hand import ADVANCE, Hand, begin, child, entry, inbox, journal, rows, signal, start, status, value
-from tests.sdk.sql.race import act, advance, both_orders, race
+from tests.sdk.sql.race import Call, act, advance, both_orders, race
 
 if TYPE_CHECKING:
     from tests.sdk.sql.conftest import MakeHand
@@ -26,6 +26,7 @@ CANCEL = act("cancel_run", "order-1", "ann")
 TERMINATE = act("terminate_run", "order-1", "ann")
 PAUSE = act("pause_run", "order-1", "ann")
 RESUME = act("resume_run", "order-1", "ann")
+LIMIT = Call("select pgwf.limit_need('python', 'ann', p_max_active => 1)")
 CALL = entry("ship", kind=Kind.CHILD, phase=Phase.OPENED, payload=None)
 
 
@@ -442,3 +443,27 @@ def test_what_is_committed_while_a_claim_is_under_way_is_in_its_answer(
     *_, inbox_rows, attempts, _taken, _position = claimed
     assert [row["name"] for row in inbox_rows] == ["delivered"]
     assert [attempt["no"] for attempt in attempts] == [3]
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_call_that_claims_waits_for_the_first_limit_of_a_need_and_goes_by_it(
+    db: Conn, hand: Hand, two_sessions: Sessions, end: LiteralString
+) -> None:
+    for run_id in ("order-1", "order-2"):
+        start(db, run_id)
+
+    _, claimed = race(two_sessions, LIMIT, advance(hand, slots=9), end=end)
+
+    assert claimed.count("claimed") == (1 if end == "commit" else 2)
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_the_first_limit_of_a_need_counts_what_a_call_under_way_has_claimed(
+    db: Conn, hand: Hand, two_sessions: Sessions, end: LiteralString
+) -> None:
+    for run_id in ("order-1", "order-2"):
+        start(db, run_id)
+
+    race(two_sessions, advance(hand, slots=1), LIMIT, end=end)
+
+    assert len(hand.claim(9)) == (0 if end == "commit" else 1)
