@@ -175,9 +175,64 @@ begin
 end
 $$;
 
+-- Locks those of p_n that are there FOR NO KEY UPDATE, and returns them. Whoever ends a job holds it while waiting for its
+-- waiters (L5 after L3), so while this waits for a row it holds none of a job that waits for jobs. A statement that finds a
+-- row changed locks it before it looks at it again: only the end of a block that failed gives it back.
+create or replace function pgwf._lock_to_wake(p_n bigint[])
+returns bigint[]
+language plpgsql
+volatile
+as $$
+declare
+  v_free bigint[];
+  v_mine bigint[];
+  v_busy bigint;
+begin
+  if cardinality(p_n) = 1 then
+    return array(select j.n from pgwf.job as j where j.n = any (p_n) for no key update);
+  end if;
+  loop
+    v_free := array(select j.n from pgwf.job as j where j.n = any (p_n) and j.pending = 0);
+    v_busy := null;
+    begin
+      v_mine := array(
+        select j.n
+        from pgwf.job as j
+        where j.n = any (v_free)
+          and (j.pending = 0 or pgwf._refuse('40001', format('job %s has begun to wait', j.n)) is null)
+        order by j.n
+        for no key update);
+      v_mine := v_mine || array(
+        select j.n
+        from pgwf.job as j
+        where j.n = any (array(select i.n from unnest(p_n) as i(n) except select m.n from unnest(v_mine) as m(n)))
+        for no key update skip locked);
+      v_busy := (
+        select j.n
+        from pgwf.job as j
+        where j.n = any (p_n)
+          and j.n not in (select m.n from unnest(v_mine) as m(n))
+        limit 1);
+      if v_busy is null then
+        return v_mine;
+      end if;
+      perform pgwf._refuse('40001', format('job %s is busy', v_busy));
+    exception when serialization_failure then
+      null;
+    end;
+    begin
+      perform from pgwf.job as j where j.n = v_busy for no key update;
+      perform pgwf._refuse('40001', format('job %s was waited for', v_busy));
+    exception when serialization_failure then
+      null;
+    end;
+  end loop;
+end
+$$;
+
 -- Sleeping jobs become available now; leased, runnable and cancelled jobs are left alone. Answers one row per job in
 -- order: status 'woken', 'unchanged', 'finished', 'unknown'. Locks: the job rows FOR NO KEY UPDATE, in n order, those
--- that wait for jobs last. Errors: 23502, WF020.
+-- that wait for jobs last (_lock_to_wake). Errors: 23502, WF020.
 -- Wakes workers for what became runnable.
 create or replace function pgwf.wake_jobs(p_worker_id text, p_job_ids text[])
 returns table (ord int, job_id text, status text)
@@ -194,15 +249,7 @@ begin
   perform pgwf._require_read_committed();
   perform pgwf._require_worker(p_worker_id);
   v_items := pgwf._numbers(p_job_ids);
-  -- Whoever ends a job waits for its waiters (L5 after L3): they are not held here while their job is waited for.
-  v_there := array(
-    select j.n from pgwf.job as j where j.n = any (v_items) and j.pending = 0 order by j.n for no key update);
-  v_there := v_there || array(
-    select j.n
-    from pgwf.job as j
-    where j.n = any (array(select i.n from unnest(v_items) as i(n) except select t.n from unnest(v_there) as t(n)))
-    order by j.n
-    for no key update);
+  v_there := pgwf._lock_to_wake(v_items);
   v_woken := pgwf._wake_jobs(v_there, v_now);
   if pgwf._tracing() then
     insert into pgwf.trace (event_at, event_type, n, worker_id, output_data)

@@ -13,6 +13,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now timestamptz := pgwf._now();
+  v_lapsed bigint[];
   v_freed bigint[];
   v_shelved bigint[];
   v_n bigint;
@@ -23,7 +24,21 @@ begin
   end if;
   perform pg_advisory_xact_lock(pgwf._threshold_lock());
   update pgwf.setting set crash_concern_threshold = p_threshold where crash_concern_threshold <> p_threshold;
-  perform from pgwf.job as j where j.streak > 0 order by j.n for update;
+  -- None of them waits for jobs. One that begins to meanwhile would be held while another is waited for (_lock_to_wake).
+  loop
+    v_lapsed := array(select j.n from pgwf.job as j where j.streak > 0);
+    begin
+      perform
+      from pgwf.job as j
+      where j.n = any (v_lapsed)
+        and (j.pending = 0 or pgwf._refuse('40001', format('job %s has begun to wait', j.n)) is null)
+      order by j.n
+      for update;
+      exit;
+    exception when serialization_failure then
+      null;
+    end;
+  end loop;
   select
     array_agg(j.n order by j.n) filter (where j.shelved and j.streak <= p_threshold),
     array_agg(j.n order by j.n) filter (where not j.shelved and j.streak > p_threshold)
