@@ -69,6 +69,10 @@ def test_psql_and_python_install_the_same_schema(own_database: str, empty_databa
     assert dump(empty_database) == dump(own_database)
 
 
+def test_psql_shows_no_results_of_an_installation_whether_or_not_there_is_one(empty_database: str) -> None:
+    assert [run_psql(empty_database, SQL / "install.sql") for _ in range(2)] == ["", ""]
+
+
 def test_installing_again_changes_no_setting_and_loses_nothing(own_database: str) -> None:
     with psycopg.connect(own_database, autocommit=True) as conn:
         pgwf = Leasing(conn)

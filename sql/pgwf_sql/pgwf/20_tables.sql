@@ -42,10 +42,14 @@ create table if not exists pgwf.job (
 ) with (fillfactor = 85);
 
 -- For the sweep: cancelled jobs to archive, expired jobs to archive.
-select pgwf._once('pgwf.job_cancelled', 'create index job_cancelled on pgwf.job (n) where cancel_at is not null');
--- For lists of what may be killing its workers.
-select pgwf._once('pgwf.job_shelved', 'create index job_shelved on pgwf.job (n) where shelved');
-select pgwf._once('pgwf.job_expiring', 'create index job_expiring on pgwf.job (expires_at) where expires_at is not null');
+do $$
+begin
+  perform pgwf._once('pgwf.job_cancelled', 'create index job_cancelled on pgwf.job (n) where cancel_at is not null');
+  -- For lists of what may be killing its workers.
+  perform pgwf._once('pgwf.job_shelved', 'create index job_shelved on pgwf.job (n) where shelved');
+  perform pgwf._once('pgwf.job_expiring', 'create index job_expiring on pgwf.job (expires_at) where expires_at is not null');
+end
+$$;
 
 create table if not exists pgwf.ready (
   pos bigint not null,
@@ -58,7 +62,11 @@ create table if not exists pgwf.ready (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 -- The claim's order, one lane per need and priority; also finds a first placement, whose pos is n.
-select pgwf._once('pgwf.ready_lane', 'create unique index ready_lane on pgwf.ready (need, priority, pos)');
+do $$
+begin
+  perform pgwf._once('pgwf.ready_lane', 'create unique index ready_lane on pgwf.ready (need, priority, pos)');
+end
+$$;
 -- Whoever looks for the first of a lane checks all entries of its page, which costs more than to find the page. Half of
 -- them are enough for a claim of a hundred.
 do $$
@@ -72,7 +80,11 @@ begin
 end
 $$;
 -- Finds a job that came back with a new position.
-select pgwf._once('pgwf.ready_moved', 'create index ready_moved on pgwf.ready (n) where pos <> n');
+do $$
+begin
+  perform pgwf._once('pgwf.ready_moved', 'create index ready_moved on pgwf.ready (n) where pos <> n');
+end
+$$;
 
 -- No index on until: extending a lease then stays a HOT update, and the one sweeper reads this small table whole.
 create table if not exists pgwf.lease (
@@ -93,7 +105,11 @@ create table if not exists pgwf.lease (
   autovacuum_vacuum_cost_delay = 0
 );
 
-select pgwf._once('pgwf.lease_capped', 'create index lease_capped on pgwf.lease (need) where capped');
+do $$
+begin
+  perform pgwf._once('pgwf.lease_capped', 'create index lease_capped on pgwf.lease (need) where capped');
+end
+$$;
 
 create table if not exists pgwf.timer (
   due timestamptz not null,
@@ -108,7 +124,11 @@ create table if not exists pgwf.edge (
   primary key (child, waiter)
 );
 
-select pgwf._once('pgwf.edge_waiter', 'create index edge_waiter on pgwf.edge (waiter)');
+do $$
+begin
+  perform pgwf._once('pgwf.edge_waiter', 'create index edge_waiter on pgwf.edge (waiter)');
+end
+$$;
 
 -- Keys of leased jobs, and jobs that a claim met while their key had no room.
 create table if not exists pgwf.held (
@@ -150,9 +170,13 @@ create table if not exists pgwf.key_setting (
   constraint rate_has_a_burst check ((rate > 0 and burst >= 1) or (rate is null and burst is null))
 );
 
-select pgwf._once(
-  'pgwf.key_setting_next_token_at',
-  'create index key_setting_next_token_at on pgwf.key_setting (next_token_at) where next_token_at is not null');
+do $$
+begin
+  perform pgwf._once(
+    'pgwf.key_setting_next_token_at',
+    'create index key_setting_next_token_at on pgwf.key_setting (next_token_at) where next_token_at is not null');
+end
+$$;
 
 -- Token buckets of needs and keys that have a rate, append only: the newest row counts, the sweep trims the rest.
 create table if not exists pgwf.bucket (
@@ -237,8 +261,12 @@ create table if not exists pgwf.archive (
 ) partition by range (n);
 
 create table if not exists pgwf.archive_default partition of pgwf.archive default;
-select pgwf._once('pgwf.archive_cancelled', $$create index archive_cancelled on pgwf.archive (n) where outcome = 'cancelled'$$);  -- lists of runs
-select pgwf._once('pgwf.archive_archived_at', 'create index archive_archived_at on pgwf.archive using brin (archived_at)');
+do $make$
+begin
+  perform pgwf._once('pgwf.archive_cancelled', $$create index archive_cancelled on pgwf.archive (n) where outcome = 'cancelled'$$);  -- lists of runs
+  perform pgwf._once('pgwf.archive_archived_at', 'create index archive_archived_at on pgwf.archive using brin (archived_at)');
+end
+$make$;
 
 -- What was called, by whom, with which result; the view jobs_trace makes it readable. What a job is submitted with
 -- stands in columns, and what its end says is in its archive row: building JSON would cost more than all other writes of
@@ -264,5 +292,9 @@ create table if not exists pgwf.trace (
 ) partition by range (event_at);
 
 create table if not exists pgwf.trace_default partition of pgwf.trace default;
-select pgwf._once('pgwf.trace_job', 'create index trace_job on pgwf.trace (n)');
-select pgwf._once('pgwf.trace_event_at', 'create index trace_event_at on pgwf.trace using brin (event_at)');
+do $$
+begin
+  perform pgwf._once('pgwf.trace_job', 'create index trace_job on pgwf.trace (n)');
+  perform pgwf._once('pgwf.trace_event_at', 'create index trace_event_at on pgwf.trace using brin (event_at)');
+end
+$$;

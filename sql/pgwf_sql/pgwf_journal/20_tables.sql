@@ -129,7 +129,11 @@ begin
 end
 $$;
 
-select pgwf_journal._make_partition('entry_rest', null, null);
-select pgwf_journal._make_partition('entry_own', 'minvalue', '0');
-select pgwf_journal._make_partition('entry_0', '0', '5000000');
-select pgwf_journal._make_partition('entry_5000000', '5000000', '10000000');
+do $$
+begin
+  perform pgwf_journal._make_partition('entry_rest', null, null);
+  perform pgwf_journal._make_partition('entry_own', 'minvalue', '0');
+  perform pgwf_journal._make_partition('entry_0', '0', '5000000');
+  perform pgwf_journal._make_partition('entry_5000000', '5000000', '10000000');
+end
+$$;

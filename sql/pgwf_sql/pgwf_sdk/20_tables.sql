@@ -55,14 +55,22 @@ create table if not exists pgwf_sdk.run (
   finished_at timestamptz
 ) with (fillfactor = 80);
 
-select pgwf._once('pgwf_sdk.run_children', 'create index run_children on pgwf_sdk.run (parent) where parent is not null');  -- children of a run
-select pgwf._once('pgwf_sdk.run_workflow', 'create index run_workflow on pgwf_sdk.run (workflow, n)');                      -- list, newest first, one workflow
--- List, newest first, of one of the statuses that few runs have. Completing a run costs one row version in each index for
--- it (3 % more log), which a column of an index condition always does.
-select pgwf._once('pgwf_sdk.run_status', $$create index run_status on pgwf_sdk.run (status, n) where status <> 'completed'$$);
+do $make$
+begin
+  perform pgwf._once('pgwf_sdk.run_children', 'create index run_children on pgwf_sdk.run (parent) where parent is not null');  -- children of a run
+  perform pgwf._once('pgwf_sdk.run_workflow', 'create index run_workflow on pgwf_sdk.run (workflow, n)');                      -- list, newest first, one workflow
+  -- List, newest first, of one of the statuses that few runs have. Completing a run costs one row version in each index for
+  -- it (3 % more log), which a column of an index condition always does.
+  perform pgwf._once('pgwf_sdk.run_status', $$create index run_status on pgwf_sdk.run (status, n) where status <> 'completed'$$);
+end
+$make$;
 
-select pgwf._once('pgwf_sdk.run_grace', 'create index run_grace on pgwf_sdk.run (grace_until) where grace_until is not null');    -- end_overdue
-select pgwf._once('pgwf_sdk.run_chain', 'create index run_chain on pgwf_sdk.run (chain, n) where chain is not null');     -- the live end of a chain
+do $$
+begin
+  perform pgwf._once('pgwf_sdk.run_grace', 'create index run_grace on pgwf_sdk.run (grace_until) where grace_until is not null');    -- end_overdue
+  perform pgwf._once('pgwf_sdk.run_chain', 'create index run_chain on pgwf_sdk.run (chain, n) where chain is not null');     -- the live end of a chain
+end
+$$;
 
 -- What came from outside and the run has not consumed: signals, results of children and of people, cancel requests.
 -- kind is a number of pgwf_journal.kind; name is the signal's name, or the key of the waiting call.
@@ -96,7 +104,11 @@ create table if not exists pgwf_sdk.awakeable (
     state in ('open', 'completed', 'failed', 'expired', 'cancelled'))
 );
 
-select pgwf._once('pgwf_sdk.awakeable_of_call', 'create index awakeable_of_call on pgwf_sdk.awakeable (n, key)');  -- those that a run gives up
+do $$
+begin
+  perform pgwf._once('pgwf_sdk.awakeable_of_call', 'create index awakeable_of_call on pgwf_sdk.awakeable (n, key)');  -- those that a run gives up
+end
+$$;
 
 -- The key from which workers derive the tokens of awakeables, so that a replay gives a run the tokens it gave away.
 create table if not exists pgwf_sdk.token_key (
@@ -117,7 +129,11 @@ create table if not exists pgwf_sdk.attachment (
   primary key (n, key)
 );
 
-select pgwf._once('pgwf_sdk.attachment_target', 'create index attachment_target on pgwf_sdk.attachment (target)');  -- who waits for a run
+do $$
+begin
+  perform pgwf._once('pgwf_sdk.attachment_target', 'create index attachment_target on pgwf_sdk.attachment (target)');  -- who waits for a run
+end
+$$;
 
 -- What people and programs search runs by. The index serves the filter of lists, newest first; values are compared as text.
 create table if not exists pgwf_sdk.attribute (
@@ -127,7 +143,11 @@ create table if not exists pgwf_sdk.attribute (
   primary key (n, name)
 );
 
-select pgwf._once('pgwf_sdk.attribute_value', $$create index attribute_value on pgwf_sdk.attribute (name, (value #>> '{}'), n)$$);
+do $make$
+begin
+  perform pgwf._once('pgwf_sdk.attribute_value', $$create index attribute_value on pgwf_sdk.attribute (name, (value #>> '{}'), n)$$);
+end
+$make$;
 
 -- Failed attempts of steps that are to be tried again, and what running ones reported last (no is how many failed).
 create table if not exists pgwf_sdk.attempt (
@@ -189,11 +209,19 @@ begin
 end
 $$;
 
-select pgwf._once('pgwf_sdk.task_escalates', $$create index task_escalates on pgwf_sdk.task (escalates_at) where state = 'open' and escalates_at is not null$$);  -- escalate_tasks
+do $make$
+begin
+  perform pgwf._once('pgwf_sdk.task_escalates', $$create index task_escalates on pgwf_sdk.task (escalates_at) where state = 'open' and escalates_at is not null$$);  -- escalate_tasks
+end
+$make$;
 
 -- List of what nobody has decided, in the order in which it is due: of one need, and of all.
-select pgwf._once('pgwf_sdk.task_open_of_need', $$create index task_open_of_need on pgwf_sdk.task (need, due_at, created_at, task_id) where state = 'open'$$);
-select pgwf._once('pgwf_sdk.task_open', $$create index task_open on pgwf_sdk.task (due_at, created_at, task_id) where state = 'open'$$);
+do $make$
+begin
+  perform pgwf._once('pgwf_sdk.task_open_of_need', $$create index task_open_of_need on pgwf_sdk.task (need, due_at, created_at, task_id) where state = 'open'$$);
+  perform pgwf._once('pgwf_sdk.task_open', $$create index task_open on pgwf_sdk.task (due_at, created_at, task_id) where state = 'open'$$);
+end
+$make$;
 
 create table if not exists pgwf_sdk.seat (
   seat bigint primary key,
@@ -203,4 +231,8 @@ create table if not exists pgwf_sdk.seat (
   foreign key (n, key) references pgwf_sdk.task
 );
 
-select pgwf._once('pgwf_sdk.seat_task', 'create index seat_task on pgwf_sdk.seat (n, key)');
+do $$
+begin
+  perform pgwf._once('pgwf_sdk.seat_task', 'create index seat_task on pgwf_sdk.seat (n, key)');
+end
+$$;
