@@ -1,4 +1,5 @@
--- Plans of the hot functions are pinned, in this one place. A session caches a plan when it first needs it, often
+-- Plans of this schema's hot functions are pinned here; those of pgwf_sdk carry the same settings. Each setting costs 2,000
+-- instructions a call, so what PostgreSQL has on by default, as tid scans, is left to it. A session caches a plan when it first needs it, often
 -- while the tables are nearly empty: a sequential scan looks best then, and it stays while dead rows pile up behind
 -- it (an index marks dead entries and passes them, a sequential or bitmap scan reads them again each time). Generic
 -- plans, because planning costs more than running these statements. No JIT: what is switched off counts as infinitely
