@@ -1,11 +1,10 @@
--- Plans of this schema's hot functions are pinned here; those of pgwf_sdk carry the same settings. Each setting costs 2,000
--- instructions a call, so what PostgreSQL has on by default, as tid scans, is left to it. A session caches a plan when it first needs it, often
--- while the tables are nearly empty: a sequential scan looks best then, and it stays while dead rows pile up behind
--- it (an index marks dead entries and passes them, a sequential or bitmap scan reads them again each time). Generic
--- plans, because planning costs more than running these statements. No JIT: what is switched off counts as infinitely
--- expensive, which would make every statement worth compiling. For the same reason statements reach a table by `n =
--- any (array)` even where a join condition says as much: a hash join planned on an empty table would later read a
--- million rows to find ten.
+-- Plans of this schema's hot functions are pinned here; those of pgwf_sdk carry the same settings. A session caches a plan
+-- when it first needs it, often while the tables are nearly empty: a sequential scan looks best then, and it stays while
+-- dead rows pile up behind it (an index marks dead entries and passes them, a sequential or bitmap scan reads them again
+-- each time). Generic plans, because planning costs more than running these statements. No JIT: what is switched off
+-- counts as infinitely expensive, which would make every statement worth compiling. For the same reason statements reach
+-- a table by `n = any (array)` even where a join condition says as much: a hash join planned on an empty table would later
+-- read a million rows to find ten. A setting costs 2,000 instructions a call, so what is on by default is not set.
 --
 -- Lists of any length: no array is searched once for each of many rows. A list is looked up in a table row by row
 -- (lateral, with offset 0, which keeps it from becoming another join) or as a whole (`n = any (array)` alone); two lists
