@@ -64,7 +64,8 @@ def test_entry_points_pin_the_search_path(db: psycopg.Connection[Any]) -> None:
         [list(SCHEMAS)],
     ).fetchall()
 
-    assert not unpinned
+    # This one goes without, and has a test of its own that no path leads it astray.
+    assert unpinned == [("pgwf_sdk.append",)]
 
 
 def test_calls_that_workers_repeat_without_what_is_held_wait_for_it_100_ms(db: psycopg.Connection[Any]) -> None:
@@ -79,7 +80,6 @@ def test_calls_that_workers_repeat_without_what_is_held_wait_for_it_100_ms(db: p
         "pgwf.extend_leases",
         "pgwf.reschedule_jobs",
         "pgwf_sdk.advance",
-        "pgwf_sdk.append_entry",
     }
 
 

@@ -234,7 +234,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "pgwf_sdk.fork_price": [{"p_run_id": "failed", "p_before": 2}],
     "pgwf_sdk.fork_run": [{"p_run_id": "failed", "p_before": 2}],
     "pgwf_sdk.retry_run": [{"p_run_id": "failed"}],
-    "pgwf_sdk.append_entry": [ONE_ENTRY],
+    "pgwf_sdk.append": [ONE_ENTRY],
     "pgwf_sdk.complete_awakeable": [{"p_value": "1"}],
     "pgwf_sdk.end_overdue": [{}],
     "pgwf_sdk.escalate_tasks": [{}],

@@ -247,10 +247,12 @@ class Machine:
         """Return what the worker is to do that it was not told yet, in the order the code asked for it."""
         if self.blocked is not None:
             return []
-        commands: list[Command] = [Abandon(call.id, call.is_sent) for call in self._abandoned.values()]
-        self._abandoned.clear()
-        commands += [CancelChild(call.id) for call in self._cancelled_children if not call.is_done]
-        self._cancelled_children.clear()
+        commands: list[Command] = []
+        if self._abandoned or self._cancelled_children:
+            commands += [Abandon(call.id, call.is_sent) for call in self._abandoned.values()]
+            commands += [CancelChild(call.id) for call in self._cancelled_children if not call.is_done]
+            self._abandoned.clear()
+            self._cancelled_children.clear()
         held_back = self._take_followers() if self._unrecorded else []
         for call in self._unsent:
             if not (call.is_done or call.is_abandoned):

@@ -35,8 +35,8 @@ ItemStatus = Literal[
 """What `advance` says of an item; or "unknown", when after a conflict the journal does not tell what it came of."""
 
 
-_STEERING = frozenset((Kind.CANCEL, Kind.COMPENSATION, Kind.HOP))
-"""Entries that change the run's row as well."""
+_TELLING = frozenset((Kind.RUN, Kind.AWAKEABLE, Kind.ATTRIBUTE, Kind.CANCEL, Kind.COMPENSATION, Kind.HOP))
+"""Entries that change the run's row as well, or are written where they can be looked for."""
 
 _PLAIN: frozenset[Disposition] = frozenset({"keep", "complete", "fail", "cancel"})
 
@@ -132,10 +132,12 @@ class Item(Struct):
 
     @property
     def is_one_entry(self) -> bool:
-        """True when all it says is one entry, for which there is a shorter call: `pgwf_sdk.append_entry`."""
-        if len(self.entries) != 1 or self.disposition != "keep" or self.entries[0].kind in _STEERING:
+        """True when all it says is one entry, for which there is a shorter call: `pgwf_sdk.append`."""
+        if len(self.entries) != 1 or self.disposition != "keep" or self.entries[0].kind in _TELLING:
             return False
-        return self.is_plain and not (self.children or self.consumed or self.attempts or self.cancels)
+        is_usual = not (self.decides or self.lapsed or self.told)
+        is_alone = not (self.children or self.consumed or self.attempts or self.cancels)
+        return is_usual and is_alone and not (self.tasks or self.attaches)
 
     @property
     def payload_bytes(self) -> int:

@@ -139,6 +139,7 @@ class Driver:
                     self._over(_RELEASED_AS[item.disposition])
                 elif news and self._outcome is None:
                     self._size.heed(self)
+                    self._is_settling = False  # What its code asks for is all there is to come.
                     self._engine.feed(news)
             case "undecided":
                 batch.give_back(self._batch, self.waits)
@@ -220,7 +221,10 @@ class Driver:
         """The run's code waits for these calls and for what it asked for before."""
         if self.is_over:
             return
-        for command in commands:
+        was_settling = self._is_settling
+        for number, command in enumerate(commands, 1):
+            # A step may end as it begins. What the steps before the last one have to say goes with its own.
+            self._is_settling = was_settling or number < len(commands)
             self._take(command)
         self._pump()
 
@@ -256,7 +260,7 @@ class Driver:
             case RecordValue(payload=payload, encoding=encoding):
                 self._batch.drafts.append(draft(command.id, Phase.COMPLETED, payload, encoding))
             case Hop():
-                self._home.ask(command)
+                self._home.hop = command
             case CancelChild(id=call):
                 if self._batch.forget(call.key):  # It was about to be started.
                     self.waits.close(call.key)
@@ -284,7 +288,8 @@ class Driver:
             return
         if self._is_explaining or self._is_settling:
             return
-        self._tell_deferred()
+        if self._batch.is_deferrable:
+            self._tell_deferred()
         is_quiet = self.waits.is_quiet and self._steps.is_quiet
         if self._outcome is None and not is_quiet:
             self._look_around()
@@ -296,7 +301,8 @@ class Driver:
         codes = {one.code for one in (*self._batch.drafts, *self._withdrawn) if one.code is not None}
         if not is_quiet:
             codes |= self.waits.silent_codes()
-        codes |= self._home.codes
+        if (hop := self._home.hop) is not None and hop.id.code is not None:
+            codes.add(hop.id.code)
         numbers = self._port.code_numbers(codes, self._numbered) if codes else _NO_NUMBERS
         if numbers is None:
             self._is_numbering = True
@@ -314,15 +320,14 @@ class Driver:
 
     def _tell_deferred(self) -> None:
         """Let the code go on with results that may be recorded later, if nothing else comes before them."""
-        if self._outcome is not None or self._leaving is not None or not self._batch.is_deferrable or not self._batch:
-            return
-        news = self._head.ahead(self._batch)
-        self._batch.told = len(self._batch.drafts)
-        self._size.grow(news)
-        self._is_settling = True
-        self._size.heed(self)
-        self._engine.feed(news)
-        self._is_settling = False
+        while self._outcome is None and self._leaving is None and self._batch.is_deferrable and self._batch:
+            news = self._head.ahead(self._batch)
+            self._batch.told = len(self._batch.drafts)
+            self._size.grow(news)
+            self._is_settling = True
+            self._size.heed(self)
+            self._engine.feed(news)
+            self._is_settling = False
 
     def _numbered(self) -> None:
         self._is_numbering = False
@@ -350,7 +355,9 @@ class Driver:
         if self.waits.is_cancelled and not was_cancelled:
             self._steps.stop_retrying()
         if self._leaving is None:
+            self._is_settling = True
             self._steps.start_due(now)
+            self._is_settling = False
         for wait in self.waits.unopened():
             try:
                 self._batch.open(self.claim.run_id, wait)
@@ -362,6 +369,9 @@ class Driver:
         batch = self._batch
         if self._outcome is not None:
             return self._last_item(self._outcome)
+        hop = self._home.hop
+        if self._leaving is None and hop is None and batch.has_results:
+            return self._item("keep", batch)
         is_idle = not self._engine.is_busy and self._steps.is_idle and not self.waits.has_followers
         if self._leaving is not None and is_idle:
             if self._leaving == "block":
@@ -370,12 +380,8 @@ class Driver:
             item = self._item(self._leaving, batch, need=need, note=self._leave_note)
             item.delay = self._leave_delay if self._leaving == "release" else None
             return item
-        if (
-            self._leaving is None
-            and is_idle
-            and not batch.by_deadline
-            and (moved := self._home.move(batch)) is not None
-        ):
+        if hop is not None and self._leaving is None and is_idle and not batch.by_deadline:
+            moved = self._home.move(batch, hop)
             return self._item(moved, batch, need=self._home.need)
         if not is_idle or batch.has_results:
             return self._item("keep", batch) if batch or self._wants_inbox else None
@@ -436,7 +442,7 @@ class Driver:
         self._size.grow(news)
         for entry in entries:
             if entry.phase is not _OPENED:
-                if entry.kind in STEP_KINDS:
+                if entry.kind in STEP_KINDS and not self._steps.is_idle:
                     self._steps.committed(entry.key)
                 continue
             if entry.kind in STEP_KINDS:

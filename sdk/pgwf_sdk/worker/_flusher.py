@@ -25,7 +25,7 @@ from pgwf_sdk.worker._advance import (
 )
 from pgwf_sdk.worker._clock import DatabaseClock
 from pgwf_sdk.worker._driver import Driver
-from pgwf_sdk.worker._lone import LoneCall
+from pgwf_sdk.worker._lone import LoneCall, NothingAppendedError
 from pgwf_sdk.worker._outage import Outage
 from pgwf_sdk.worker._position import Position
 from pgwf_sdk.worker._recovery import Recovery
@@ -234,6 +234,9 @@ class Flusher:
         match error:
             case errors.LockNotAvailable() | errors.DeadlockDetected():
                 self._on_busy(batch, error)
+            case NothingAppendedError():
+                self._rests.suspect(item.n for _, item in batch)
+                self._items.extendleft(reversed(batch))
             case errors.FeatureNotSupported() | errors.InvalidSqlStatementName():
                 # The prepared call is not what the database has now: the schema was upgraded under it, or a pooler took
                 # its place.
@@ -266,19 +269,37 @@ class Flusher:
         self, items: Sequence[Item], needs: Sequence[str], slots: int
     ) -> tuple[list[ItemAnswer], list[Claim]]:
         self._lone.stop()
-        if self._connection is None:
-            self._connection = await self._connect()
-            self.position = Position()
+        connection = self._connection or await self._open()
         if self._is_recovering and self._recovery is not None:
             self._is_recovering = False
-            await self._recovery.look(self._connection)
+            await self._recovery.look(connection)
         if slots and (asked := tuple(needs)) != self._asked:
             # What the last claim said about the next one holds for the same needs in the same order.
             self._asked, self.position = asked, Position()
         if self._seal is not None:
             items = [self._seal(item) for item in items]
-        name, values = self._call(items, needs, slots)
-        async with self._connection.cursor(binary=True) as cursor:
+        position = self.position.starts if slots else None
+        if items:
+            name, values = (
+                "sdk_advance",
+                parameters(
+                    self._worker_id,
+                    items,
+                    capabilities=needs,
+                    slots=slots,
+                    lease=self._lease,
+                    position=position,
+                    busy_ok=self._rests.is_wary(items),
+                ),
+            )
+        else:
+            name, values = (
+                "sdk_claim",
+                claim_parameters(
+                    self._worker_id, capabilities=needs, slots=slots, lease=self._lease, position=position
+                ),
+            )
+        async with connection.cursor(binary=True) as cursor:
             await cursor.execute(query(name).encode(), values)
             rows = await cursor.fetchall()
         if slots:
@@ -286,22 +307,6 @@ class Flusher:
         if rows:
             self._clock.told(now_of(rows[0]))
         return answers(rows)
-
-    def _call(self, items: Sequence[Item], needs: Sequence[str], slots: int) -> tuple[str, dict[str, Any]]:
-        position = self.position.starts if slots else None
-        if not items:
-            return "sdk_claim", claim_parameters(
-                self._worker_id, capabilities=needs, slots=slots, lease=self._lease, position=position
-            )
-        return "sdk_advance", parameters(
-            self._worker_id,
-            items,
-            capabilities=needs,
-            slots=slots,
-            lease=self._lease,
-            position=position,
-            busy_ok=self._rests.is_wary(items),
-        )
 
     async def _on_fault(self, batch: Sequence[Sent], error: psycopg.Error) -> None:
         """The connection broke, or the server is out of something. The batch is sent again as it was: if the first try
@@ -339,7 +344,7 @@ class Flusher:
             # Not a row that can be skipped: the id of a child, say, which somebody is just taking.
             self._part(batch, _BUSY_SECONDS_MAX)
         else:
-            self._rests.suspect(item for _, item in batch)
+            self._rests.suspect(item.n for _, item in batch)
             self._items.extendleft(reversed(batch))
 
     def _part(self, batch: Sequence[Sent], rest_seconds_max: float) -> None:
@@ -360,6 +365,14 @@ class Flusher:
             log.error("worker %s: asking for work failed", self._worker_id, exc_info=error)
             await asyncio.sleep(_REFUSED_SECONDS)
 
+    async def _open(self) -> AsyncConnection[Any]:
+        connection = self._connection = await self._connect()
+        self.position = Position()
+        # It may lead to another server, which has not all the last one had: the shorter call would leave a gap.
+        if self._recovery is not None:
+            self._rests.suspect(self._recovery.known())
+        return connection
+
     async def _disconnect(self) -> None:
         self._lone.stop()
         if self._connection is not None:
@@ -372,8 +385,7 @@ class Flusher:
         pause = _RECONNECT_SECONDS_MIN
         while True:
             try:
-                self._connection = await self._connect()
-                self.position = Position()
+                await self._open()
             except (psycopg.Error, OSError) as again:
                 log.debug("worker %s: still not reachable: %s", self._worker_id, again)
                 await asyncio.sleep(pause)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, errors
 
 from pgwf_sdk.worker._advance import Item, ItemAnswer, entry_parameters
 from pgwf_sql.database import PreparedCall, is_direct
@@ -14,8 +14,12 @@ if TYPE_CHECKING:
     from pgwf_sdk.worker._driver import Driver
 
 
+class NothingAppendedError(Exception):
+    """The shorter call wrote nothing; the longer one tells why: the lease is lost, or something was appended since."""
+
+
 class LoneCall:
-    """At most one call of `pgwf_sdk.append_entry` under way, on the connection of a flusher, which waits for it before
+    """At most one call of `pgwf_sdk.append` under way, on the connection of a flusher, which waits for it before
     it uses that connection."""
 
     def __init__(
@@ -40,7 +44,7 @@ class LoneCall:
     def flies_on(self, connection: AsyncConnection[Any]) -> bool:
         """Whether calls can be prepared on this connection, which is the one of the next call then."""
         if self._call is None or self._call.connection is not connection:
-            self._call = PreparedCall(connection, "sdk_append_entry") if is_direct(connection) else None
+            self._call = PreparedCall(connection, "sdk_append") if is_direct(connection) else None
         return self._call is not None
 
     def send(self, sent: "tuple[Driver, Item]") -> None:
@@ -69,13 +73,17 @@ class LoneCall:
 
     def _answered(self, outcome: list[Any] | psycopg.Error) -> None:
         if isinstance(outcome, psycopg.Error):
-            self._fail(outcome)
+            self._fail(NothingAppendedError() if isinstance(outcome, errors.UniqueViolation) else outcome)
+            return
+        (recorded_at,) = outcome
+        if recorded_at is None:
+            self._fail(NothingAppendedError())
             return
         sent, self._sent = self._sent, None
         assert sent is not None
-        self._land()
-        status, now_at = outcome
-        self._settled(sent, ItemAnswer(status, now_at, [], []))
+        if self._landing is not None:
+            self._land()
+        self._settled(sent, ItemAnswer("ok", recorded_at, [], []))
 
     def _fail(self, error: Exception) -> None:
         self._error = error

@@ -46,14 +46,16 @@ class Port(Protocol):
     def start_step(
         self, driver: Driver, command: RunStep, *, number: int, elapsed: timedelta, last_heartbeat: str | None
     ) -> StepAttempt:
-        """Begin an attempt; its reports come to `driver.step_reported`."""
+        """Make an attempt; once it has begun, its reports come to `driver.step_reported`."""
         ...
 
-    def code_numbers(self, codes: set[tuple[str, int]], then: Callable[[], None]) -> dict[tuple[str, int], int] | None:
+    def code_numbers(
+        self, codes: set[tuple[str, int]], then: Callable[[], None], /
+    ) -> dict[tuple[str, int], int] | None:
         """The numbers of source lines, or None and a later call of `then` while the database has to be asked."""
         ...
 
-    def explain(self, n: int, report: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
+    def explain(self, n: int, report: dict[str, Any], then: Callable[[dict[str, Any]], None], /) -> None:
         """Call `then` with the report on run `n`, completed by where its entries were recorded if that can be read."""
 
     def recall(self, driver: Driver, item: Item, /) -> None:

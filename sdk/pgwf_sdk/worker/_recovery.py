@@ -25,12 +25,12 @@ class Recovery:
         self, worker_id: str, *, known: Callable[[], Iterable[int]], give_back: Callable[[Claim], None]
     ) -> None:
         self._worker_id = worker_id
-        self._known = known
+        self.known = known
         self._give_back = give_back
 
     async def look(self, connection: AsyncConnection[Any]) -> None:
         """Give back what is there now. A call that the server has not ended yet is not seen."""
-        for claim in await execute_async(connection, _strays(self._worker_id, self._known())):
+        for claim in await execute_async(connection, _strays(self._worker_id, self.known())):
             log.warning("run %s: leased by a call whose answer was lost; given back", claim.run_id)
             self._give_back(claim)
 

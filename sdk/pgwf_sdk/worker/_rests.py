@@ -27,9 +27,9 @@ class Rests:
         """True when no item rests."""
         return not self._count
 
-    def suspect(self, items: Iterable[Item]) -> None:
-        """They were in a call that failed."""
-        self._seconds |= {item.n: REST_SECONDS_MIN for item in items}
+    def suspect(self, numbers: Iterable[int]) -> None:
+        """Items of these runs were in a call that failed, or on a connection that did."""
+        self._seconds |= dict.fromkeys(numbers, REST_SECONDS_MIN)
 
     def clear(self, item: Item) -> None:
         """It was said."""

@@ -91,7 +91,8 @@ class Session:
         offered = settings.capabilities if needs is None else needs
         self._room = _room_of(settings, offered, self._drivers, self._reading)
         is_discreet = settings.sealing is not None
-        self._lines = Lines(self._database, build=settings.build, is_discreet=is_discreet, spawn=self._spawn)
+        lines = Lines(self._database, build=settings.build, is_discreet=is_discreet, spawn=self._spawn)
+        self.code_numbers, self.explain = lines.numbers, lines.explain
         self.recall = Recall(self._database, sealing, spawn=self._spawn).ask
         self._flusher = Flusher(
             self._connect,
@@ -385,14 +386,10 @@ class Session:
             transactions=self._transactions,
             processes=self._processes,
             last_heartbeat=last_heartbeat,
-            report=self._room.watched(command.step.need, driver.step_reported),
+            report=driver.step_reported
+            if command.step.need is None
+            else self._room.watched(command.step.need, driver.step_reported),
         )
-
-    def code_numbers(self, codes: set[tuple[str, int]], then: Callable[[], None]) -> dict[tuple[str, int], int] | None:
-        return self._lines.numbers(codes, then)
-
-    def explain(self, n: int, report: dict[str, Any], then: Callable[[dict[str, Any]], None]) -> None:
-        self._lines.explain(n, report, then)
 
     def released(self, driver: Driver, status: str) -> None:
         if self._drivers.get(driver.claim.n) is driver:

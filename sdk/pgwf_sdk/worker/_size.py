@@ -54,7 +54,7 @@ class JournalSize:
 
     def heed(self, driver: "Driver") -> None:
         """Let the run be blocked when nothing more should be added; its code may still come to its end."""
-        if self.is_full:
+        if self._was_long and self.is_full:
             driver.leave("block", note=json.dumps(self.report))
 
     @property

@@ -77,7 +77,7 @@ class Stepping:
     def next_need(self) -> str | None:
         """What the first step, in the order of the code, that only another fleet can do needs."""
         first = min(self._hops.values(), key=lambda command: (command.id.scope, command.id.call), default=None)
-        return None if first is None else self._need_of(first)
+        return None if first is None or first.step.need is None else pinned(first.step.need, self._build)
 
     def count_with_need(self, need: str) -> int:
         """How many of the steps that run or are about to have this need."""
@@ -205,24 +205,22 @@ class Stepping:
 
     def _is_elsewhere(self, command: RunStep) -> bool:
         """Whether another worker is to execute the step: one that offers its need, or has room for it."""
-        need = self._need_of(command)
-        return need is not None and not self._port.offers(need, self._driver)
-
-    def _need_of(self, command: RunStep) -> str | None:
-        need = command.step.need
-        return None if need is None else pinned(need, self._build)
+        if command.step.need is None:
+            return False
+        return not self._port.offers(pinned(command.step.need, self._build), self._driver)
 
     def _start(self, command: RunStep) -> None:
         noted = self._noted.get(command.id.key)
         number = 1 if noted is None else noted.no + 1
         elapsed = _NONE if noted is None else max(self._port.now() - noted.first_at, _NONE)
-        self._running[command.id.key] = self._port.start_step(
+        attempt = self._running[command.id.key] = self._port.start_step(
             self._driver,
             command,
             number=number,
             elapsed=elapsed,
             last_heartbeat=None if noted is None else noted.heartbeat,
         )
+        attempt.begin()
 
     def _note(
         self,

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import math
 import random
+import time
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from datetime import timedelta
@@ -20,6 +21,7 @@ from pgwf_sdk._step_context import StepContext, enter_step, leave_step
 from pgwf_sdk._telemetry import RunTrace
 from pgwf_sdk._wording import count_words, limit_words
 from pgwf_sdk.replay import CallId, RunStep
+from pgwf_sdk.worker import _eager_task
 from pgwf_sdk.worker._advance import Item, ItemAnswer
 from pgwf_sdk.worker._processes import Processes
 from pgwf_sdk.worker._step_threads import StepThreads
@@ -74,11 +76,12 @@ StepReport = StepNews | StepCommitted
 
 
 class StepAttempt:
-    """One attempt that is running. It reports its heartbeats and its result on the host loop's thread until dropped."""
+    """One attempt, from `begin` on. Until dropped it reports heartbeats and result, on the host loop's thread."""
 
     __slots__ = (
         "_elapsed",
         "_end_time",
+        "_has_ended",
         "_is_dropped",
         "_limit",
         "_loop",
@@ -124,34 +127,41 @@ class StepAttempt:
         self._processes = processes
         self._report = report
         self._is_dropped = False
+        self._has_ended = False
         self._loop = asyncio.get_running_loop()
         self._end_time = math.inf  # of the attempt, on the loop's clock
         self._limit: asyncio.Timeout | None = None
         self._reported_time = -math.inf
         self._waited_turn: asyncio.Future[Item] | None = None
-        log.debug("run %s: %s: attempt %d starts", run_id, command.id.key, number)
-        self._task = asyncio.Task(self._run(), loop=self._loop, name=command.id.key)
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Start. What ends without a wait has been reported when this returns."""
+        self._task = _eager_task.begin(self._run(), loop=self._loop, name=self.command.id.key)
 
     def drop(self) -> None:
         """Nobody wants the result any more. An async step is cancelled; a plain one sees it in its `current_step()`."""
         self._is_dropped = True
         self.context.cancelled = True
         self._give_turn_up()
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     async def _run(self) -> None:
         try:
             report = await self._outcome()
         except Exception as error:  # noqa: BLE001 - an attempt that says nothing would keep its run waiting for ever
             report = StepRaised(error, _failure.describe(error), None)
-        self._give_turn_up()
+        if self._waited_turn is not None:
+            self._give_turn_up()
         self.context.end()
         if not self._is_dropped:
+            self._has_ended = True
             self._report(self.command.id, self.number, report)
 
     async def _outcome(self) -> StepReturned | StepRaised | StepCommitted:
         step = self.command.step
-        started = self._loop.time()
+        started = time.monotonic()
         is_bounded = not (step.timeout is None and step.total_timeout is None and step.heartbeat_timeout is None)
         try:
             return await (self._bounded(step) if is_bounded else self._call(step))
@@ -162,7 +172,7 @@ class StepAttempt:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and self._is_dropped:
                 raise  # Otherwise it is the step's own, be it that its code cancelled the task in which it runs.
-            spent = self._elapsed + timedelta(seconds=self._loop.time() - started)
+            spent = self._elapsed + timedelta(seconds=time.monotonic() - started)
             return self._raised(error, *self._pause(step, error, spent))
 
     def _raised(self, error: BaseException, pause: timedelta | None, verdict: str) -> StepRaised:
@@ -194,7 +204,7 @@ class StepAttempt:
         self._loop.call_soon_threadsafe(self._beaten, None if payload is None else payload.decode())
 
     def _beaten(self, details: str | None) -> None:
-        if self._is_dropped or self._task.done():
+        if self._is_dropped or self._has_ended:
             return
         if self._limit is not None:
             if self._limit.expired():
@@ -281,7 +291,7 @@ class StepAttempt:
             return StepReturned(*await self._processes.run(self.command, self.context, self._beaten))
 
     async def _turn(self, payload: bytes | None, encoding: int) -> Item:
-        if self._is_dropped or self._task.done():
+        if self._is_dropped or self._has_ended:
             raise asyncio.CancelledError
         self._waited_turn = self._loop.create_future()
         self._report(self.command.id, self.number, StepReady(payload, encoding, self._waited_turn))

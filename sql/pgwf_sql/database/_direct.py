@@ -15,6 +15,7 @@ from pgwf_sql._queries import query
 from pgwf_sql.database._statement import Statement, execute_async, read_value
 
 _BACKEND: Statement[int] = Statement("sdk_backend", {}, read_value, is_repeatable=True)
+_SESSION: Statement[str] = Statement("sdk_session", {}, read_value, is_repeatable=True)
 _PLACEHOLDER: Final = re.compile(r"%\((\w+)\)[sb]::(\w+)")
 _PACKERS: Final[Mapping[str, Callable[[Any], bytes]]] = {
     "bigint": struct.Struct("!q").pack,
@@ -29,13 +30,15 @@ _FINE: Final = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 
 
 async def prepare_if_direct(connection: AsyncConnection[Any]) -> None:
-    """Let the connection keep its statements prepared, which spares the server to parse and plan them in each call.
+    """Let the connection keep its statements prepared, which spares the server to parse and plan them in each call, and
+    give its session the settings that other functions bring with them, for one that is too short to.
 
     Not behind a pooler, where each transaction may run in another session, which has not prepared them. A pooler gives
     itself away: the process number it told the client at the start is not that of the process that answers.
     """
     if await execute_async(connection, _BACKEND) == connection.info.backend_pid:
         connection.prepare_threshold = 0
+        await execute_async(connection, _SESSION)
 
 
 def is_direct(connection: AsyncConnection[Any]) -> bool:

@@ -102,7 +102,7 @@ declare
       'pgwf_sdk.limited_needs',
       'pgwf_sdk.stray_leases',
       'pgwf.get_work', 'pgwf.extend_leases', 'pgwf.reschedule_jobs', 'pgwf.complete_jobs', 'pgwf.worker_heartbeat',
-      'pgwf.next_wakeup', 'pgwf.sleep_in_turn', 'pgwf.wake_next', 'pgwf_sdk.advance', 'pgwf_sdk.append_entry', 'pgwf_sdk.keepalive', 'pgwf_sdk.end_overdue', 'pgwf_sdk.escalate_tasks', 'pgwf_sdk.next_overdue', 'pgwf_journal.code_numbers'],
+      'pgwf.next_wakeup', 'pgwf.sleep_in_turn', 'pgwf.wake_next', 'pgwf_sdk.advance', 'pgwf_sdk.append', 'pgwf_sdk.keepalive', 'pgwf_sdk.end_overdue', 'pgwf_sdk.escalate_tasks', 'pgwf_sdk.next_overdue', 'pgwf_journal.code_numbers'],
     'pgwf_client, pgwf_console', array[
       'pgwf_sdk.claim_task', 'pgwf_sdk.release_task', 'pgwf_sdk.decision_schema', 'pgwf_sdk.decide_task', 'pgwf_sdk.retry_run'],
     'pgwf_reader, pgwf_console', array['pgwf_sdk.fork_price'],

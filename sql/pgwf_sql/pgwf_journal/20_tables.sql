@@ -65,8 +65,7 @@ create table if not exists pgwf_journal.entry (
   recorded_at timestamptz not null,
   lease_no bigint,
   code int,
-  primary key (n, seq),
-  constraint "seq counts from 1" check (seq > 0)
+  primary key (n, seq)
 ) partition by range (n);
 
 -- Effect: refuses every change. An entry may be removed once its journal has been, which only retention does.

@@ -26,7 +26,7 @@ Conn = psycopg.Connection[Any]
 
 pytestmark = pytest.mark.own_session  # Counters are a session's.
 
-APPEND = query("sdk_append_entry")
+APPEND = query("sdk_append")
 PAGE = Path(__file__).parents[3] / "docs" / "performance.md"
 BATCH = 100
 TURNS = 20
@@ -106,7 +106,7 @@ class Units:
         (held,) = self.held = self.held or self.hand.claim(1)
         for call in range(1, TURNS + 1):
             said = self.conn.execute(APPEND, entry_parameters(held.item("keep", entry("charge", call))))
-            assert (said.fetchone() or ("",))[0] == "ok"
+            assert (said.fetchone() or (None,))[0] is not None
             held.head += 1
         return TURNS
 

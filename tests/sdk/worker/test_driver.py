@@ -56,6 +56,9 @@ class Attempt:
         self.context = SimpleNamespace(lease_lost=False, draining=False)
         self.is_dropped = False
 
+    def begin(self) -> None:
+        """The test reports for it."""
+
     def drop(self) -> None:
         self.is_dropped = True
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ from pgwf_sdk.worker._advance import entry_parameters, parameters
 from tests.support import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from pgwf_sdk.worker._advance import Item
     from tests.sdk.worker.conftest import StartWorker
@@ -34,10 +36,11 @@ insert into held values ('slow');
 """
 UNDER_WAY = """
 select pid from pg_stat_activity
-where datname = current_database() and wait_event = 'PgSleep' and query ~ 'append_entry|advance'
+where datname = current_database() and wait_event = 'PgSleep' and query ~ 'sdk.append|advance'
 """
 
 slow_calls: list[int] = []
+waited_for: list[int] = []
 
 
 @step
@@ -172,3 +175,47 @@ def test_an_item_of_which_no_statement_can_be_made_is_refused_and_the_worker_goe
     wait_until(lambda: db.execute(note).fetchone(), "the run is given back")
     assert client.start(quickly(0)).result(timeout=SOON) == 3
     client.terminate("strange")
+
+
+going_on = threading.Event()
+
+
+@step
+async def wait_to_go_on(x: int) -> int:
+    waited_for.append(x)
+    await asyncio.to_thread(going_on.wait)
+    return x + 1
+
+
+@workflow
+async def stopping_over(ctx: AsyncContext, x: int) -> int:
+    return await ctx.step(quick, await ctx.step(wait_to_go_on, await ctx.step(quick, x)))
+
+
+@pytest.fixture
+def stopped_over() -> Generator[None]:
+    waited_for.clear()
+    going_on.clear()
+    yield
+    going_on.set()
+
+
+@pytest.mark.usefixtures("stopped_over")
+def test_where_the_server_that_took_over_has_lost_an_entry_none_is_written_after_the_gap(
+    client: Client, start_worker: StartWorker, db: psycopg.Connection[Any]
+) -> None:
+    """A standby that became the primary may lack what was answered last."""
+    start_worker(stopping_over, quickly)
+    run = client.start(stopping_over(1), run_id="over")
+    wait_until(lambda: waited_for, "the step runs")
+    db.execute("alter table pgwf_journal.entry disable trigger user")
+    db.execute("delete from pgwf_journal.entry where seq = 2")
+    db.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'pgwf worker'")
+    assert client.start(quickly(0)).result(timeout=SOON) == 3, "the worker has connected anew"
+
+    going_on.set()
+
+    assert run.result(timeout=SOON) == 4
+    assert waited_for == [2, 2]
+    entries = "select e.seq from pgwf_journal.entry e join pgwf_sdk.run r using (n) where r.run_id = 'over' order by 1"
+    assert [seq for (seq,) in db.execute(entries)] == [1, 2, 3, 4, 5]

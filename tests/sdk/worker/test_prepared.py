@@ -60,11 +60,12 @@ def test_a_worker_goes_on_when_the_answer_of_its_short_call_has_changed(
     start_worker(doubled)
     assert client.start(doubled(1)).result(timeout=SOON) == 2
 
-    (definition,) = db.execute("select pg_get_functiondef('pgwf_sdk.append_entry'::regproc)").fetchone() or ("",)
-    retyped = definition.replace("OUT status text", "OUT status character varying")
+    (definition,) = db.execute("select pg_get_functiondef('pgwf_sdk.append'::regproc)").fetchone() or ("",)
+    retyped = definition.replace("RETURNS timestamp with time zone", "RETURNS instant")
     assert retyped != definition
     with db.transaction():
-        db.execute("drop function pgwf_sdk.append_entry")
+        db.execute("drop function pgwf_sdk.append")
+        db.execute("create domain instant as timestamptz")
         db.execute(retyped.encode())
 
     assert client.start(doubled(2)).result(timeout=SOON) == 4

@@ -1,5 +1,4 @@
-select status, now_at
-from pgwf_sdk.append_entry(
+select pgwf_sdk.append(
   p_n => %(n)s::bigint,
   p_lease_id => %(lease_id)s::uuid,
   p_expected_seq => %(expected_seq)s::bigint,
@@ -12,4 +11,4 @@ from pgwf_sdk.append_entry(
   p_payload => %(payload)b::bytea,
   p_encoding => %(encoding)s::smallint,
   p_code => %(code)s::int
-)
+) as recorded_at

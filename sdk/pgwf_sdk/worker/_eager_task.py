@@ -1,0 +1,71 @@
+"""A task that begins at once, as those of `asyncio.eager_task_factory` do from Python 3.12 on: what its coroutine does
+before it has to wait takes no turn of the loop."""
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from contextvars import copy_context
+from typing import Any
+
+if sys.version_info >= (3, 12):
+
+    def begin(work: Coroutine[Any, Any, None], *, loop: asyncio.AbstractEventLoop, name: str) -> asyncio.Task[None]:
+        """Run `work` on the running loop up to its first wait, and return the task that goes on with it."""
+        return asyncio.Task(work, loop=loop, name=name, eager_start=True)
+
+else:
+
+    def begin(work: Coroutine[Any, Any, None], *, loop: asyncio.AbstractEventLoop, name: str) -> asyncio.Task[None]:
+        """Run `work` on the running loop up to its first wait, and return the task that goes on with it."""
+        context = copy_context()
+        begun = _Begun(work)
+        task = asyncio.Task(begun, loop=loop, name=name, context=context)
+        outer = asyncio.current_task(loop)
+        if outer is not None:
+            asyncio.tasks._leave_task(loop, outer)
+        asyncio.tasks._enter_task(loop, task)
+        try:
+            begun.awaited = context.run(work.send, None)
+        except BaseException as error:  # noqa: BLE001 - the coroutine has ended, and its task ends with it
+            begun.end = error
+        finally:
+            asyncio.tasks._leave_task(loop, task)
+            if outer is not None:
+                asyncio.tasks._enter_task(loop, outer)
+        return task
+
+    class _Begun(Coroutine[Any, Any, None]):
+        """A coroutine that came to its first wait, or to its end, before its task did."""
+
+        __slots__ = ("_is_known", "_work", "awaited", "end")
+
+        def __init__(self, work: Coroutine[Any, Any, None]) -> None:
+            self._work = work
+            self._is_known = False  # To its task.
+            self.awaited: Any = None
+            """What it waits for first."""
+            self.end: BaseException | None = None
+            """How it ended without a wait: by StopIteration, or an error."""
+
+        def send(self, value: None, /) -> Any:
+            if self._is_known:
+                return self._work.send(value)
+            self._is_known = True
+            if self.end is not None:
+                raise self.end
+            return self.awaited
+
+        def throw(self, *error: Any) -> Any:
+            if not self._is_known:  # Cancelled before its task knew what to cancel instead.
+                self._is_known = True
+                if self.end is not None:
+                    raise self.end
+                if asyncio.isfuture(self.awaited) and self.awaited.cancel():
+                    return self.awaited
+            return self._work.throw(*error)
+
+        def close(self) -> None:
+            self._work.close()
+
+        def __await__(self) -> Any:
+            raise AssertionError("only its task awaits it")
