@@ -53,8 +53,31 @@ begin
 end
 $$;
 
+-- Effect: none, or an error when a payload has more than 128 MiB; p_what tells what they are.  A claim answers with all
+-- that is new to a run, each payload as base64 in one JSON text, and such a text has a limit in PostgreSQL: one run beyond it
+-- would take down each claim that finds it.  Errors: WS004.
+create or replace function pgwf_sdk._check_sizes(p_what text, p_payloads bytea[]) returns void
+language plpgsql immutable
+as $$
+declare
+  v_bytes_max constant bigint := 134217728;
+  v_bytes bigint;
+begin
+  -- All together first, which costs nothing.
+  if pg_column_size(p_payloads) > v_bytes_max then
+    select max(octet_length(x.payload)) into v_bytes from unnest(p_payloads) x(payload);
+    if v_bytes > v_bytes_max then
+      raise exception using
+        errcode = 'WS004',
+        message = format('%s has %s bytes, expected at most %s (128 MiB)', p_what, v_bytes, v_bytes_max),
+        hint = 'Keep large things in a store for files, and hand on their address.';
+    end if;
+  end if;
+end
+$$;
+
 -- Effect: runs and their first entries, for jobs that were submitted and journals that were opened in this transaction.
--- Wake-ups: none here; submitting the jobs did it.
+-- Errors: WS004.  Wake-ups: none here; submitting the jobs did it.
 create or replace function pgwf_sdk._create_runs(
   p_n bigint[], p_run_ids text[], p_workflows text[], p_needs text[], p_inputs bytea[], p_encodings smallint[],
   p_deadlines timestamptz[], p_builds text[], p_traces text[], p_parents bigint[], p_parent_keys text[],
@@ -63,6 +86,7 @@ create or replace function pgwf_sdk._create_runs(
 language plpgsql volatile
 as $$
 begin
+  perform pgwf_sdk._check_sizes('the input of a run', p_inputs);
   insert into pgwf_sdk.run
     (n, run_id, workflow, need, build, seed, trace, parent, parent_key, root, deadline, started_by, created_at)
   select a.n, a.run_id, a.workflow, a.need, a.build, hashtextextended(a.run_id, 0), a.trace, a.parent, a.parent_key,
@@ -80,6 +104,7 @@ $$;
 -- Effect: rows into the inboxes of runs whose rows the caller holds; returns the runs that are to be woken.
 -- A run that waits for several children is woken when as many have completed as it asked for (run.wake_after), or by
 -- the first that did not complete; with a negative number, when so many have ended in whatever way. Paused, blocked and final runs are left alone: the first two read their inbox when they go on.
+-- Errors: WS004.
 create or replace function pgwf_sdk._deliver(
   p_n bigint[], p_kinds smallint[], p_names text[], p_phases smallint[], p_payloads bytea[], p_encodings smallint[], p_now timestamptz
 ) returns bigint[]
@@ -88,6 +113,7 @@ as $$
 declare
   v_wake bigint[];
 begin
+  perform pgwf_sdk._check_sizes('what is sent to a run', p_payloads);
   insert into pgwf_sdk.inbox (n, kind, name, phase, payload, encoding, received_at)
   select a.n, a.kind, a.name, a.phase, a.payload, a.encoding, p_now
   from unnest(p_n, p_kinds, p_names, p_phases, p_payloads, p_encodings) with ordinality

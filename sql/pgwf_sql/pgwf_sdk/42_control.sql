@@ -20,6 +20,7 @@ end
 $$;
 
 -- Effect: ends a run that is not over: its last entry, its job to the archive as cancelled, word to parent and children.
+-- A long reason is cut, as long messages of errors are.
 -- The caller holds the rows of the run and its parent.  Locks: rows of children and of runs that are attached, leases, jobs.
 create or replace function pgwf_sdk._terminate(p_n bigint, p_by text, p_reason text, p_now timestamptz) returns void
 language plpgsql volatile
@@ -27,7 +28,7 @@ as $$
 declare
   v_held record := pgwf_sdk._lock_to_end(p_n);
   v_payload bytea := convert_to(jsonb_build_object(
-    'type', 'pgwf_sdk:RunTerminatedError', 'message', format('terminated by %s: %s', coalesce(p_by, 'unknown'), coalesce(p_reason, 'no reason given'))
+    'type', 'pgwf_sdk:RunTerminatedError', 'message', format('terminated by %s: %s', coalesce(p_by, 'unknown'), coalesce(left(p_reason, 8000), 'no reason given'))
     )::text, 'UTF8');
 begin
   perform pgwf._tell_holders(array[p_n]);
