@@ -79,7 +79,7 @@ class Driver:
         self._lapsed = claim.streak > 0
         is_cancelled = _CANCEL in [entry.kind for entry in claim.history]
         self.waits = Waits(claim.inbox, deadline=claim.deadline, is_cancelled=is_cancelled)
-        self._size = JournalSize(claim, port.journal_limits, trace)
+        self.size = JournalSize(claim, port.journal_limits, trace)
         self._steps = Stepping(claim, port, self)
         self.occupant = Occupant(claim.current_need, self._steps.count_with_need)
         self._batch = Batch()
@@ -114,7 +114,7 @@ class Driver:
             self._outcome = cancelled_unbegun(self.claim.run_id, self._batch.drafts[0].entry)
         else:
             self._is_settling = True
-            self._size.heed(self)
+            self.size.heed(self)
             self._engine.start()
             self._is_settling = False
         self._pump()
@@ -138,7 +138,7 @@ class Driver:
                 elif item.disposition != "keep":
                     self._over(_RELEASED_AS[item.disposition])
                 elif news and self._outcome is None:
-                    self._size.heed(self)
+                    self.size.heed(self)
                     self._is_settling = False  # What its code asks for is all there is to come.
                     self._engine.feed(news)
             case "undecided":
@@ -323,9 +323,9 @@ class Driver:
         while self._outcome is None and self._leaving is None and self._batch.is_deferrable and self._batch:
             news = self._head.ahead(self._batch)
             self._batch.told = len(self._batch.drafts)
-            self._size.grow(news)
+            self.size.grow(news)
             self._is_settling = True
-            self._size.heed(self)
+            self.size.heed(self)
             self._engine.feed(news)
             self._is_settling = False
 
@@ -375,7 +375,7 @@ class Driver:
         is_idle = not self._engine.is_busy and self._steps.is_idle and not self.waits.has_followers
         if self._leaving is not None and is_idle:
             if self._leaving == "block":
-                self._size.say_blocked()
+                self.size.say_blocked()
             need = self._home.need if self._leaving == "hop" else None
             item = self._item(self._leaving, batch, need=need, note=self._leave_note)
             item.delay = self._leave_delay if self._leaving == "release" else None
@@ -439,7 +439,7 @@ class Driver:
         if not entries:
             return entries
         self.trace.committed(entries)
-        self._size.grow(news)
+        self.size.grow(news)
         for entry in entries:
             if entry.phase is not _OPENED:
                 if entry.kind in STEP_KINDS and not self._steps.is_idle:

@@ -29,6 +29,7 @@ from pgwf_sdk.worker._driver import Driver
 from pgwf_sdk.worker._engine import AsyncEngine, Engine, NoEngine, SyncEngine
 from pgwf_sdk.worker._flusher import Flusher
 from pgwf_sdk.worker._health import Checkup, Pulse
+from pgwf_sdk.worker._leftovers import Leftovers
 from pgwf_sdk.worker._lines import Lines
 from pgwf_sdk.worker._port import Handle
 from pgwf_sdk.worker._processes import Processes
@@ -69,6 +70,7 @@ class Session:
         self._held: dict[int, Driver] = {}
         self._reading: dict[int, Claim] = {}
         self._held_lock = threading.Lock()
+        self._leftovers = Leftovers()
         self.journal_limits = settings.journal_limits
         self._drained, self._stopping, self._hurrying = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._stops_count = 0
@@ -399,6 +401,7 @@ class Session:
                 del self._held[driver.claim.n]
         if not self._drivers and not self._reading:
             self._drained.set()
+        self._leftovers.add(driver.size.payload_bytes)
         if status == "lost":
             self._flusher.hunger()  # All other ways to leave go through a call, which asks for more work by itself.
 

@@ -25,26 +25,27 @@ _HINT = (
 class JournalSize:
     """Counts what one activation knows of its run's journal, and says once when it comes to be long."""
 
-    __slots__ = ("_claim", "_entry_count", "_limits", "_payload_bytes", "_trace", "_was_long")
+    __slots__ = ("_claim", "_entry_count", "_limits", "_trace", "_was_long", "payload_bytes")
 
     def __init__(self, claim: Claim, limits: JournalLimits, trace: RunTrace) -> None:
         self._claim = claim
         self._limits = limits
         self._trace = trace
         self._entry_count = len(claim.history)
-        self._payload_bytes = _weight(claim.history)
+        self.payload_bytes = _weight(claim.history)
+        """What all entries that it knows carry."""
         self._was_long = self._is_long
 
     @property
     def is_full(self) -> bool:
         """True when nothing more should be added."""
         limits = self._limits
-        return self._entry_count >= limits.entries_max or self._payload_bytes >= limits.bytes_max
+        return self._entry_count >= limits.entries_max or self.payload_bytes >= limits.bytes_max
 
     def grow(self, entries: Sequence[Entry]) -> None:
         """Entries were added."""
         self._entry_count += len(entries)
-        self._payload_bytes += _weight(entries)
+        self.payload_bytes += _weight(entries)
         if self._was_long or not self._is_long:
             return
         self._was_long = True
@@ -81,12 +82,12 @@ class JournalSize:
     @property
     def _is_long(self) -> bool:
         limits = self._limits
-        return self._entry_count >= limits.entries_warn or self._payload_bytes >= limits.bytes_warn
+        return self._entry_count >= limits.entries_warn or self.payload_bytes >= limits.bytes_warn
 
     @property
     def _words(self) -> str:
         entries = count_words(self._entry_count, "entry")
-        return f"its journal has {entries} and {count_words(self._payload_bytes, 'byte')} of payload"
+        return f"its journal has {entries} and {count_words(self.payload_bytes, 'byte')} of payload"
 
 
 def _weight(entries: Sequence[Entry]) -> int:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
 import textwrap
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pgwf_sdk import Context, RunFailedError, step, workflow
+from pgwf_sdk import AsyncContext, Client, Context, RunFailedError, step, workflow
 from pgwf_sdk.testing import Environment
+from pgwf_sdk.worker._driver import Driver
+from pgwf_sdk.worker._leftovers import BYTES_MAX
+from tests.support import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pgwf_sdk.embedded import EmbeddedServer
+    from tests.sdk.worker.conftest import StartWorker
 
 MEGABYTES = 50
 COPIES_MAX = 14
@@ -66,3 +74,39 @@ def test_a_value_that_is_too_long_fails_its_step_with_the_limit(server: Embedded
     expected = pytest.raises(RunFailedError, match=r"result is 65 MiB long as JSON; expected at most 64 MiB")
     with Environment(server.dsn, replay=False) as env, expected:
         env.run(carry(65))
+
+
+@workflow
+def weigh(_ctx: Context, value: str) -> int:
+    return len(value)
+
+
+@workflow
+async def weigh_async(_ctx: AsyncContext, value: str) -> int:
+    return len(value)
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Python looks for objects that refer to each other in circles only when it is told to."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("weighing", [weigh, weigh_async], ids=lambda one: one.name)
+def test_runs_that_are_over_do_not_fill_the_memory_with_their_payloads(
+    weighing: Any, client: Client, start_worker: StartWorker
+) -> None:
+    """The collector counts objects, and so few with large payloads that gigabytes would wait for its next look."""
+    size, places = 4 << 20, 2
+    running = start_worker(weighing, concurrency=places)
+
+    for run in [client.start(weighing("x" * size)) for _ in range(2 * BYTES_MAX // size)]:
+        assert run.result(timeout=timedelta(seconds=60)) == size
+
+    wait_until(lambda: running.worker.health().runs == 0, "no run is in hand")
+    left = [one for one in gc.get_objects() if isinstance(one, Driver)]
+    assert len(left) <= BYTES_MAX // size + places
