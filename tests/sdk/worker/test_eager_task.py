@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from pgwf_sdk.worker import _eager_task
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+
 place: ContextVar[str] = ContextVar("place", default="outside")
 
 
@@ -21,16 +23,23 @@ def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     return _eager_task.begin(work, loop=asyncio.get_running_loop(), name="eager")
 
 
-def run_both(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """From within a task, and from a callback of the loop, where no task is the current one."""
-    asyncio.run(test())
+async def begin_in_callback(
+    work: Coroutine[Any, Any, None], then: Callable[[asyncio.Task[None]], object] = lambda task: None
+) -> asyncio.Task[None]:
+    """Begin where no task is the current one, and do something before the loop turns."""
+    made: asyncio.Future[asyncio.Task[None]] = asyncio.get_running_loop().create_future()
 
-    async def from_callback() -> None:
-        ended: asyncio.Future[asyncio.Task[None]] = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_soon(lambda: ended.set_result(begin(test())))
-        await (await ended)
+    def callback() -> None:
+        task = begin(work)
+        try:
+            then(task)
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            made.set_exception(error)
+        else:
+            made.set_result(task)
 
-    asyncio.run(from_callback())
+    asyncio.get_running_loop().call_soon(callback)
+    return await made
 
 
 def test_what_does_not_wait_is_done_when_it_returns() -> None:
@@ -40,15 +49,31 @@ def test_what_does_not_wait_is_done_when_it_returns() -> None:
         task = asyncio.current_task()
         done.append("" if task is None else task.get_name())
 
+    def check(_: asyncio.Task[None]) -> None:
+        assert done == ["eager"]
+        assert asyncio.current_task() is None
+
+    async def test() -> None:
+        await (await begin_in_callback(work(), check))
+
+    asyncio.run(test())
+
+
+def test_within_a_task_it_begins_at_once_where_python_can() -> None:
+    done: list[str] = []
+
+    async def work() -> None:
+        done.append("done")
+
     async def test() -> None:
         outer = asyncio.current_task()
         task = begin(work())
-        assert done.pop() == "eager"
+        assert done == (["done"] if sys.version_info >= (3, 12) else [])
         assert asyncio.current_task() is outer
         await task
-        assert task.done()
 
-    run_both(test)
+    asyncio.run(test())
+    assert done == ["done"]
 
 
 def test_an_error_is_that_of_the_task() -> None:
@@ -56,11 +81,11 @@ def test_an_error_is_that_of_the_task() -> None:
         raise ValueError("at once")
 
     async def test() -> None:
-        task = begin(work())
+        task = await begin_in_callback(work())
         with pytest.raises(ValueError, match="at once"):
             await task
 
-    run_both(test)
+    asyncio.run(test())
 
 
 def test_it_goes_on_when_what_it_waits_for_is_done() -> None:
@@ -74,14 +99,14 @@ def test_it_goes_on_when_what_it_waits_for_is_done() -> None:
             await asyncio.get_running_loop().run_in_executor(None, said.append, "in a thread")
         said.append("ended")
 
-    async def test() -> None:
-        said.clear()
-        task = begin(work())
+    def check(_: asyncio.Task[None]) -> None:
         assert said == ["begun"]
-        await task
-        assert said == ["begun", "turned", "in a thread", "ended"]
 
-    run_both(test)
+    async def test() -> None:
+        await (await begin_in_callback(work(), check))
+
+    asyncio.run(test())
+    assert said == ["begun", "turned", "in a thread", "ended"]
 
 
 def test_what_it_sets_for_itself_stays_there() -> None:
@@ -92,20 +117,22 @@ def test_what_it_sets_for_itself_stays_there() -> None:
         await asyncio.sleep(0)
         seen.append(place.get())
 
-    async def test() -> None:
-        task = begin(work())
+    def check(_: asyncio.Task[None]) -> None:
         assert place.get() == "outside"
-        await task
-        assert seen.pop() == "inside"
 
-    run_both(test)
+    async def test() -> None:
+        await (await begin_in_callback(work(), check))
+
+    asyncio.run(test())
+    assert seen == ["inside"]
 
 
 @pytest.mark.parametrize("turns", [0, 1])
 def test_cancelling_it_cancels_what_it_waits_for(turns: int) -> None:
+    caught: list[bool] = []
+
     async def test() -> None:
         awaited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        caught: list[bool] = []
 
         async def work() -> None:
             try:
@@ -114,16 +141,14 @@ def test_cancelling_it_cancels_what_it_waits_for(turns: int) -> None:
                 caught.append(awaited.cancelled())
                 raise
 
-        task = begin(work())
-        for _ in range(turns):
-            await asyncio.sleep(0)
+        task = await begin_in_callback(work(), lambda task: None if turns else task.cancel())
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
         assert task.cancelled()
-        assert caught == [True]
 
-    run_both(test)
+    asyncio.run(test())
+    assert caught == [True]
 
 
 def test_one_that_cancels_itself_before_its_first_wait_is_cancelled_there() -> None:
@@ -140,13 +165,13 @@ def test_one_that_cancels_itself_before_its_first_wait_is_cancelled_there() -> N
             raise
 
     async def test() -> None:
-        task = begin(work())
+        task = await begin_in_callback(work())
         with contextlib.suppress(asyncio.CancelledError):
             await task
         assert task.cancelled()
-        assert said.pop() == "cancelled"
 
-    run_both(test)
+    asyncio.run(test())
+    assert said == ["cancelled"]
 
 
 def test_a_time_limit_ends_what_it_began() -> None:
@@ -156,9 +181,9 @@ def test_a_time_limit_ends_what_it_began() -> None:
 
     async def test() -> None:
         with pytest.raises(TimeoutError):
-            await begin(work())
+            await (await begin_in_callback(work()))
 
-    run_both(test)
+    asyncio.run(test())
 
 
 def test_a_group_whose_task_fails_cancels_the_rest_of_it() -> None:
@@ -176,7 +201,7 @@ def test_a_group_whose_task_fails_cancels_the_rest_of_it() -> None:
             said.append("failed")
 
     async def test() -> None:
-        await begin(work())
-        assert said.pop() == "failed"
+        await (await begin_in_callback(work()))
 
-    run_both(test)
+    asyncio.run(test())
+    assert said == ["failed"]
