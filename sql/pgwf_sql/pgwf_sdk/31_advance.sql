@@ -96,7 +96,7 @@ end
 $$;
 
 -- Effect: leases up to p_slots runs and answers each with what a worker needs to go on: its journal (up to 1,000 entries
--- or 4 MiB; head tells whether there are more), its inbox and the failed attempts of its open steps. A last row without
+-- or its share of an answer, maybe none; head tells whether there are more), its inbox and the failed attempts of its open steps. A last row without
 -- n says where the next claim may begin, if that is not the beginning (pgwf._claim).
 -- All of it is read in a statement after the claim: what was committed while that was under way is in the answer.
 -- A job that is no run (somebody submitted it by hand for a need of workflows) is given back for a minute.
@@ -112,6 +112,7 @@ as $$
 declare
   v_foreign bigint[];
   v_claim record;
+  v_bytes_max bigint;
 begin
   v_claim := pgwf._claim(p_worker_id, p_worker_caps, p_slots, p_lease_seconds, p_now, p_position);
   if cardinality(v_claim.n) >= p_slots then
@@ -125,12 +126,13 @@ begin
     perform pgwf._requeue(v_foreign, null, array_fill(p_now + interval '1 minute', array[cardinality(v_foreign)]), p_worker_id, p_now);
   end if;
 
+  v_bytes_max := pgwf_sdk._share(cardinality(v_claim.n));
   return query
   select r.n, r.run_id, r.workflow, r.need, j.need, r.build, r.seed, r.trace, r.deadline, c.lease_id, c.lease_no, j.streak,
     -- As pgwf_journal._head and _inbox, which cost more to call for each run than most runs have to say.
     coalesce((select h.seq from pgwf_journal.entry h where h.n = r.n order by h.seq desc limit 1), 0),
     e.calls, e.kinds, e.phases, e.scopes, e.names, e.occurrences, e.payloads, e.encodings, e.times,
-    case when exists (select from pgwf_sdk.inbox i where i.n = c.n) then pgwf_sdk._inbox(c.n, 0) end,
+    case when exists (select from pgwf_sdk.inbox i where i.n = c.n) then pgwf_sdk._inbox(c.n, 0, v_bytes_max) end,
     (select jsonb_agg(jsonb_build_object(
       'key', t.key, 'no', t.no, 'next_at', t.next_at, 'first_at', t.first_at, 'heartbeat', t.heartbeat) order by t.key) from pgwf_sdk.attempt t where t.n = c.n),
     null::bigint[], null::boolean
@@ -138,9 +140,10 @@ begin
   join pgwf_sdk.run r on r.n = c.n
   join pgwf.job j on j.n = c.n
   cross join lateral (
-    select array_agg(x.call) as calls, array_agg(x.kind) as kinds, array_agg(x.phase) as phases,
-      array_agg(x.scope) as scopes, array_agg(x.name) as names, array_agg(x.occurrence) as occurrences,
-      array_agg(x.payload) as payloads, array_agg(x.encoding) as encodings, array_agg(x.recorded_at) as times
+    select coalesce(array_agg(x.call), '{}') as calls, coalesce(array_agg(x.kind), '{}') as kinds, coalesce(array_agg(x.phase), '{}') as phases,
+      coalesce(array_agg(x.scope), '{}') as scopes, coalesce(array_agg(x.name), '{}') as names, coalesce(array_agg(x.occurrence), '{}') as occurrences,
+      coalesce(array_agg(x.payload), '{}') as payloads, coalesce(array_agg(x.encoding), '{}') as encodings,
+      coalesce(array_agg(x.recorded_at), '{}') as times
     from (
       select s.*, sum(coalesce(octet_length(s.payload), 0)) over (order by s.seq rows unbounded preceding) as bytes
       from pgwf_journal.entry s
@@ -148,7 +151,7 @@ begin
       order by s.seq  -- and so are the arrays
       limit 1000
     ) x
-    where x.seq = 1 or x.bytes <= 4194304
+    where x.bytes <= v_bytes_max
   ) e
   order by c.ord;
 
@@ -409,7 +412,7 @@ begin
       else
         taken := null;
       end if;
-      inbox := case when status in ('unread', 'undecided') then pgwf_sdk._inbox(n, p_inbox_seen[i]) end;
+      inbox := case when status in ('unread', 'undecided') then pgwf_sdk._inbox(n, p_inbox_seen[i], pgwf_sdk._share(cardinality(p_n))) end;
       return next;
     end loop;
   end if;

@@ -1,7 +1,17 @@
 -- What advance does for its items. Every step of it is one statement over all of them.
 
--- Effect: rows of a run's inbox after p_after, oldest first, at most 1,000 or 4 MiB, but one at least; bytes as base64.
-create or replace function pgwf_sdk._inbox(p_n bigint, p_after bigint) returns jsonb
+-- Effect: how many bytes of journal, or of inbox, one of p_count runs may have in the answer of a call: 4 MiB, but all of
+-- them 16 MiB. Nobody hears of anything until the whole answer is there, and leases that it brings are not kept alive.
+create or replace function pgwf_sdk._share(p_count int) returns bigint
+language plpgsql immutable
+as $$
+begin
+  return least(4194304, 16777216 / greatest(p_count, 1));
+end
+$$;
+
+-- Effect: rows of a run's inbox after p_after, oldest first, at most 1,000 or p_bytes_max, but one at least; bytes as base64.
+create or replace function pgwf_sdk._inbox(p_n bigint, p_after bigint, p_bytes_max bigint) returns jsonb
 language plpgsql stable
 as $$
 begin
@@ -17,7 +27,7 @@ begin
       order by s.id
       limit 1000
     ) i
-    where i.place = 1 or i.bytes <= 4194304
+    where i.place = 1 or i.bytes <= p_bytes_max
   );
 end
 $$;

@@ -32,6 +32,36 @@ def test_a_claim_brings_at_most_4_mib_of_a_journal_and_says_that_there_is_more(d
     assert (claim.head, [one.seq for one in claim.history]) == (4, [1, 2])
 
 
+def test_a_claim_of_many_brings_16_mib_of_their_journals_in_equal_shares(db: Conn, hand: Hand) -> None:
+    """Until the whole answer is there, nobody keeps the leases alive that it brings."""
+    for number in range(8):
+        start(db, f"large-{number}", input_=LARGE)
+    start(db, "small")
+
+    held = hand.claim(9)
+
+    assert [one.claim.head for one in held] == [1] * 9
+    assert {one.run_id: len(one.claim.history) for one in held} == {
+        "small": 1,
+        **{f"large-{number}": 0 for number in range(8)},
+    }
+
+
+def test_a_claim_of_many_brings_16_mib_of_their_inboxes_but_a_row_of_each_and_so_does_what_they_park_with(
+    db: Conn, hand: Hand
+) -> None:
+    for number in range(8):
+        start(db, f"run-{number}")
+        for _ in range(2):
+            signal(db, run_id=f"run-{number}", payload=LARGE[: MIB + MIB // 2] + b'"')
+
+    held = hand.claim(8)
+    assert [len(one.claim.inbox) for one in held] == [1] * 8
+
+    answers, _ = hand.call(*(one.item("park") for one in held))
+    assert [len(answer.inbox) for answer in answers] == [1] * 8
+
+
 def test_a_claim_brings_at_most_4_mib_of_an_inbox_and_parking_the_next(db: Conn, hand: Hand) -> None:
     start(db)
     for _ in range(3):
@@ -51,7 +81,7 @@ def text(size: int, before: str = '"', after: str = '"') -> list[Any]:
     return [before, size - len(before) - len(after), after]
 
 
-def test_the_largest_input_and_the_largest_signal_come_with_a_claim(db: Conn) -> None:
+def test_the_largest_signal_comes_with_a_claim_and_the_largest_input_is_read_after_it(db: Conn) -> None:
     arguments = text(MOST, '{"args":["', '"],"kwargs":{}}')
     db.execute(f"select pgwf_sdk.start_run('order-1', 'checkout', 'python', {TEXT}, 1)".encode(), arguments)
     db.execute(f"select pgwf_sdk.signal_run('order-1', 'delivered', {TEXT}, 1)".encode(), text(MOST))
@@ -59,12 +89,13 @@ def test_the_largest_input_and_the_largest_signal_come_with_a_claim(db: Conn) ->
     sizes = rows(
         db,
         """
-        select octet_length(payloads[1]), octet_length(decode(inbox -> 0 ->> 'payload', 'base64'))
+        select head, cardinality(payloads), octet_length(decode(inbox -> 0 ->> 'payload', 'base64'))
         from pgwf_sdk.advance('worker-1', p_worker_caps => array['python'], p_slots => 1)
         """,
     )
 
-    assert sizes == [(MOST, MOST)]
+    assert sizes == [(1, 0, MOST)]
+    assert value(db, "select octet_length(payload) from pgwf_journal.read('order-1')") == MOST
 
 
 @pytest.mark.parametrize(
