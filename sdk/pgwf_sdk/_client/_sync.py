@@ -85,11 +85,11 @@ class Client(Closing):
 
         A `run_id` that is known already gives the handle of that run (`created` is False) if workflow and input are
         the same, RunConflictError if not. Default: a new UUID. `start_at` holds the run back until then, whatever is
-        sent to it (but one that is paused begins when it is resumed), `deadline` cancels it; both need a time zone.
-        `priority` goes from 1 (most urgent) to 4. Lists find the run by its `attributes`. Of runs with one
-        `singleton_key` (1 to 512 bytes without control characters) at most one is with a worker at a time, or as many
-        as an operator says (`pgwf keys limit`); one that waits lets others pass. With `connection` the run begins to
-        exist when that connection's transaction commits, and not at all if it rolls back.
+        sent to it and also if it is paused and resumed before, `deadline` cancels it; both need a time zone. `priority`
+        goes from 1 (most urgent) to 4. Lists find the run by its `attributes`. Of runs with one `singleton_key` (1 to
+        512 bytes without control characters) at most one is with a worker at a time, or as many as an operator says
+        (`pgwf keys limit`); one that waits lets others pass. With `connection` the run begins to exist when that
+        connection's transaction commits, and not at all if it rolls back.
         """
         check_call(call, excess, used="client.start")
         options = _calls.StartOptions(
@@ -220,7 +220,10 @@ class Client(Closing):
         return self._database.run(_calls.pause(run_id, by=by or self.name))
 
     def resume(self, run_id: str, *, by: str | None = None) -> str:
-        """Let a paused or blocked run go on: `resumed`, or the status of a run that is neither."""
+        """Let a paused or blocked run go on: `resumed`, or the status of a run that is neither.
+
+        One that has not begun still waits for its `start_at`.
+        """
         return self._database.run(_calls.resume(run_id, by=by or self.name))
 
     def retry(self, run_id: str, workflow: Workflow[..., R] | None = None, *, by: str | None = None) -> "Run[R]":

@@ -72,6 +72,17 @@ begin
 end
 $$;
 
+-- When a run that was paused before its start_at begins once it is resumed; NULL for all others.
+do $$
+begin
+  if not exists (
+    select from pg_catalog.pg_attribute as a where a.attrelid = 'pgwf_sdk.run'::regclass and a.attname = 'held_until')
+  then
+    alter table pgwf_sdk.run add column held_until timestamptz;
+  end if;
+end
+$$;
+
 -- What came from outside and the run has not consumed: signals, results of children and of people, cancel requests.
 -- kind is a number of pgwf_journal.kind; name is the signal's name, or the key of the waiting call.
 create table if not exists pgwf_sdk.inbox (

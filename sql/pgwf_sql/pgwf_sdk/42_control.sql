@@ -255,20 +255,29 @@ begin
 end
 $$;
 
--- Effect: parks the job of a run for ever; one that a worker holds, when its lease ends in whatever way.
+-- Effect: parks the job of a run for ever; one that a worker holds, when its lease ends in whatever way.  Of a run that has
+-- not begun and waits for its start_at, that is kept for when it is resumed.
 -- The caller holds the run row and the job row.
 create or replace function pgwf_sdk._park_for_ever(p_n bigint, p_now timestamptz) returns void
 language plpgsql volatile
 as $$
+declare
+  v_start_at timestamptz := (
+    select j.available_at
+    from pgwf.job j
+    where j.n = p_n and j.available_at > p_now and j.available_at < 'infinity' and pgwf_sdk._is_unbegun(p_n));
 begin
   if exists (select from pgwf.job j where j.n = p_n and j.cancel_at is null) then
-    perform pgwf._catch(p_n, p_now);
+    if pgwf._catch(p_n, p_now) = 'timer' and v_start_at is not null then
+      update pgwf_sdk.run r set held_until = v_start_at where r.n = p_n;
+    end if;
     update pgwf.job j set available_at = 'infinity' where j.n = p_n;
   end if;
 end
 $$;
 
--- Effect: a paused or blocked run becomes leasable at once: its code is replayed and goes on from where it stood.
+-- Effect: a paused or blocked run becomes leasable at once: its code is replayed and goes on from where it stood. One that
+-- was paused before its start_at becomes so then.
 -- Returns resumed, or the status of a run that is neither.  Locks: the run row, then its job.  Errors: WS002.
 create or replace function pgwf_sdk.resume_run(p_run_id text, p_by text) returns text
 language plpgsql volatile
@@ -280,16 +289,28 @@ set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_n bigint := pgwf_sdk._lock_live(pgwf_sdk._number(p_run_id));
+  v_held_until timestamptz := (select r.held_until from pgwf_sdk.run r where r.n = v_n);
+  v_now timestamptz;
 begin
-  update pgwf_sdk.run r set status = null, note = null where r.n = v_n and r.status in ('paused', 'blocked');
+  update pgwf_sdk.run r set status = null, note = null, held_until = null
+  where r.n = v_n and r.status in ('paused', 'blocked');
   if not found then
     return (select r.status from pgwf_sdk.runs r where r.n = v_n);
   end if;
   delete from pgwf_sdk.blocked b where b.n = v_n;
   if cardinality(pgwf._lock_jobs(array[v_n], '{}')) > 0 then
-    perform pgwf._wake_jobs(array[v_n], pgwf_sdk._now());
+    v_now := pgwf_sdk._now();
+    if v_held_until > v_now then
+      -- Somebody may have made its job available in the leasing core: then it stands somewhere, and is left there.
+      update pgwf.job j set available_at = v_held_until where j.n = v_n and j.available_at = 'infinity' and j.cancel_at is null;
+      if found then
+        perform pgwf._place(array[v_n], v_now);
+      end if;
+      return 'resumed';
+    end if;
+    perform pgwf._wake_jobs(array[v_n], v_now);
     -- Still held since before the pause: it must not be parked for ever when that lease ends.
-    update pgwf.job j set available_at = pgwf_sdk._now() where j.n = v_n and j.available_at = 'infinity';
+    update pgwf.job j set available_at = v_now where j.n = v_n and j.available_at = 'infinity';
   end if;
   return 'resumed';
 end

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import psycopg
 import pytest
 
+from pgwf_journal import Kind, Phase
 from pgwf_sql import query
-from tests.sdk.sql.hand import INPUT, Hand, journal, rows, signal, start, status, value
+from tests.sdk.sql.hand import INPUT, Hand, entry, journal, rows, signal, start, status, value
 
 if TYPE_CHECKING:
     from tests.support import Clock, Connect, Session
@@ -163,6 +164,84 @@ def test_a_signal_waits_with_the_run_that_is_held_back(db: Conn, clock: Clock, h
     clock.advance(hours=1)
     db.execute("select pgwf.sweep('sweeper')")
     assert [row.payload for row in hand.take().claim.inbox] == [b"1", b"2"]
+
+
+STEERED = {
+    "pause": "select pgwf_sdk.pause_run('order-1', 'ann')",
+    "resume": "select pgwf_sdk.resume_run('order-1', 'ann')",
+    "signal": "select pgwf_sdk.signal('order-1', 'paid')",
+    "priority": "select pgwf.set_priority('order-1', 'ann', 1)",
+    "start again": "select pgwf_sdk.start('checkout', '[17]', 'order-1', 'python')",
+}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ["pause", "resume"],
+        ["pause", "pause", "signal", "priority", "resume", "resume", "signal"],
+        ["pause", "resume", "pause", "resume", "start again"],
+        ["priority"],
+        ["start again"],
+    ],
+    ids=lambda steps: " ".join(steps),
+)
+def test_a_run_that_is_steered_before_its_start_at_begins_then(
+    db: Conn, clock: Clock, hand: Hand, steps: list[LiteralString]
+) -> None:
+    start_at = clock.START + timedelta(hours=1)
+    value(db, "select pgwf_sdk.start('checkout', '[17]', 'order-1', 'python', p_start_at => %s)", start_at)
+
+    for step in steps:
+        db.execute(STEERED[step])
+
+    assert rows(db, "select status, available_at from pgwf_sdk.runs") == [("waiting", start_at)]
+    assert hand.claim(1) == []
+    clock.advance(hours=1)
+    db.execute("select pgwf.sweep('sweeper')")
+    assert hand.take().run_id == "order-1"
+
+
+def test_a_run_that_is_resumed_after_its_start_at_begins_at_once(db: Conn, clock: Clock, hand: Hand) -> None:
+    start(db, start_at=clock.START + timedelta(hours=1))
+    db.execute("select pgwf_sdk.pause_run('order-1', 'ann')")
+    clock.advance(hours=1)
+    db.execute("select pgwf.sweep('sweeper')")
+    assert hand.claim(1) == []
+
+    db.execute("select pgwf_sdk.resume_run('order-1', 'ann')")
+
+    assert hand.take().run_id == "order-1"
+
+
+def test_a_run_that_has_begun_goes_on_at_once_when_it_is_resumed_whatever_it_waits_for(
+    db: Conn, clock: Clock, hand: Hand
+) -> None:
+    start(db, start_at=clock.START + timedelta(hours=1))
+    db.execute("select pgwf_sdk.pause_run('order-1', 'ann'), pgwf_sdk.resume_run('order-1', 'ann')")
+    clock.advance(hours=1)
+    db.execute("select pgwf.sweep('sweeper')")
+    hand.say(
+        hand.take().item("park", entry(kind=Kind.TIMER, phase=Phase.OPENED), until=clock.now() + timedelta(days=1))
+    )
+
+    db.execute("select pgwf_sdk.pause_run('order-1', 'ann')")
+    db.execute("select pgwf_sdk.resume_run('order-1', 'ann')")
+
+    assert hand.take().run_id == "order-1"
+
+
+@pytest.mark.parametrize("steer", ["cancel_run('order-1', 'ann')", "terminate_run('order-1', 'ann')"])
+def test_a_run_paused_before_its_start_at_can_be_ended(
+    db: Conn, clock: Clock, hand: Hand, steer: LiteralString
+) -> None:
+    start(db, start_at=clock.START + timedelta(hours=1))
+    db.execute("select pgwf_sdk.pause_run('order-1', 'ann')")
+
+    assert value(db, "select pgwf_sdk." + steer) in {"cancelled", "terminated"}
+    clock.advance(hours=1)
+    db.execute("select pgwf.sweep('sweeper')")
+    assert hand.claim(1) == []
 
 
 def test_start_run_hands_deadline_build_trace_and_seed_to_whoever_claims(db: Conn, clock: Clock, hand: Hand) -> None:
