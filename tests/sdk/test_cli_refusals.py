@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from tests.sdk.test_cli_commands import Pgwf, pgwf
 
@@ -12,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["pgwf"]
+
+Conn = psycopg.Connection[Any]
 
 LONG = "x" * 513
 REFUSED: list[tuple[Sequence[str], int, str]] = [
@@ -78,3 +83,35 @@ def test_the_option_is_named_when_it_is_what_is_wrong(pgwf: Pgwf) -> None:
 
         assert (refused.code, refused.out) == (2, "")
         assert refused.err.startswith("pgwf: --dsn: found 'localhost'; expected a PostgreSQL connection string")
+
+
+def test_an_error_of_the_database_is_shown_with_what_the_database_proposes(pgwf: Pgwf, db: Conn) -> None:
+    db.execute(
+        sql.SQL("alter database {} set default_transaction_isolation = 'repeatable read'").format(
+            sql.Identifier(db.info.dbname)
+        )
+    )
+
+    refused = pgwf("needs", "pause", "gpu")
+
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err == (
+        "pgwf: database: pgwf needs READ COMMITTED, this transaction is REPEATABLE READ; make this call in a"
+        " transaction of its own, and see default_transaction_isolation of the role and the database; submit_job and"
+        " the views work at any level (SQLSTATE WF020)\n"
+    )
+
+
+def test_a_connection_that_is_refused_is_told_with_what_the_database_proposes(pgwf: Pgwf, db: Conn, dsn: str) -> None:
+    name = db.info.dbname
+    with psycopg.connect(make_conninfo(dsn, dbname="postgres"), autocommit=True) as other:
+        # As a server marks one whose removal it could not end.
+        other.execute("update pg_database set datconnlimit = -2 where datname = %s", [name])
+        refused = pgwf("list")
+        other.execute("update pg_database set datconnlimit = -1 where datname = %s", [name])
+
+    assert (refused.code, refused.out) == (1, "")
+    assert (
+        f'cannot connect to invalid database "{name}"; use DROP DATABASE to drop invalid databases; check --dsn'
+        in refused.err
+    )

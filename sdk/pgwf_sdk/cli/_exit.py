@@ -79,12 +79,24 @@ def _sqlstate(error: Exception) -> str:
     return getattr(error, "sqlstate", None) or ""
 
 
+def _hint(error: Exception) -> str | None:
+    """What the server proposes; of a connection that was refused all it said is in the text."""
+    said: str | None = getattr(getattr(error, "diag", None), "message_hint", None)
+    if said is not None:
+        return said
+    lines = str(error).splitlines()
+    return next((line.removeprefix("HINT:").strip() for line in lines if line.startswith("HINT:")), None)
+
+
 def _database_message(error: Exception) -> str:
     """What went wrong between us and the database, without a connection string: it may hold a password."""
     sqlstate = _sqlstate(error)
     first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     if sqlstate in {"42P01", "3F000", "42883"}:
         return f"database: {first_line}; the schema may be missing or older than this pgwf: run `pgwf migrate`"
+    from pgwf_sql.database import with_hint
+
+    first_line = with_hint(first_line, _hint(error))
     if sqlstate == "42501":
         return (
             f"database: {first_line}; the role lacks a right: see Roles in docs/sql-reference.md, or use another --dsn"

@@ -24,7 +24,7 @@ from pgwf_sql.database._schema import SchemaOutdatedError
 from pgwf_sql.database._shutting import shut_down
 from pgwf_sql.database._statement import Rewrite, Row, Statement, execute, execute_async, read_nothing, read_value
 from pgwf_sql.database._timestamps import NEVER
-from pgwf_sql.database._translate import Translate, message_of
+from pgwf_sql.database._translate import Translate, message_of, with_hint
 
 __all__ = [
     "BITS_OF_BIGINT",
@@ -63,4 +63,5 @@ __all__ = [
     "texts",
     "uuids",
     "whole_numbers",
+    "with_hint",
 ]

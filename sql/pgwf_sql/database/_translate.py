@@ -22,8 +22,11 @@ def raise_translated(error: psycopg.Error, translate: Translate) -> NoReturn:
 
 def message_of(error: psycopg.Error) -> str:
     """What the database said: its message, then its hint as the next step."""
-    message = error.diag.message_primary or str(error)
-    hint = error.diag.message_hint
+    return with_hint(error.diag.message_primary or str(error), error.diag.message_hint)
+
+
+def with_hint(message: str, hint: str | None) -> str:
+    """A message and what the database proposes, in one sentence."""
     if not hint:
         return message
     is_word = hint[:1].isupper() and hint[1:2].islower()  # "SQL …" and the like stay as they are.
