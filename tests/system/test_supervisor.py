@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -100,6 +101,47 @@ def test_a_worker_that_dies_is_started_again_and_a_signal_stops_all_with_0(
 
     assert fleet.wait_ended() == 0
     assert fleet.said.count("worker process 2: started") == 1
+
+
+QUITTING = """
+import ctypes
+import os
+from pathlib import Path
+
+from pgwf_sdk import Context, RetryPolicy, step, workflow
+
+
+@step(retry=RetryPolicy(max_attempts=1))
+def quit(how: str) -> str:
+    Path(__file__).with_name(how).touch(exist_ok=False)  # Whoever has it next lets it fail.
+    if how == "at once":
+        os._exit(0)
+    if how == "from C":
+        ctypes.CDLL(None).exit(0)
+    return how
+
+
+@workflow
+def quitting(ctx: Context, how: str) -> str:
+    return ctx.step(quit, how)
+"""
+
+
+def test_a_worker_whose_step_ends_the_process_with_0_is_started_again_and_told_of(
+    db: Conn, client: Client, tmp_path: Path, start_fleet: Callable[..., Fleet]
+) -> None:
+    module = tmp_path / "quitting.py"
+    module.write_text(QUITTING)
+    fleet = start_fleet("--processes", "1", "--name", "w", reference=str(module))
+    wait_live(db, "w-1")
+
+    for died_count, how in enumerate(["at once", "from C"], 1):
+        db.execute("select pgwf_sdk.start('quitting', %s)", [json.dumps([how])])
+        fleet.wait_said("worker process 1: died (exit code 0, though nobody told it to stop", died_count)
+        fleet.wait_said("worker process 1: started", died_count + 1)
+    fleet.process.send_signal(signal.SIGTERM)
+
+    assert fleet.wait_ended() == 0
 
 
 def test_drained_workers_stay_away_and_the_last_one_ends_the_supervisor(

@@ -22,6 +22,11 @@ class ExitCode(IntEnum):
     BROKEN_PIPE = 141
 
 
+TOLD_CODE = 97
+"""What a worker ends with towards its supervisor when it was drained or told to stop. Not 0: that is also what a
+library ends a process with, or `os._exit(0)` in a step."""
+
+
 class CliError(Exception):
     """Ends the command with a message on stderr and an exit code."""
 

@@ -43,6 +43,8 @@ class WorkerOptions:
     health: Address | None = None
     uses_uvloop: bool = False
     detects: bool = False
+    told_code: int = ExitCode.OK
+    """What the process ends with when it is told to stop once more, after the worker has."""
 
 
 def serve(workflows: "Sequence[Workflow[..., Any]]", options: WorkerOptions) -> None:
@@ -73,7 +75,7 @@ def serve(workflows: "Sequence[Workflow[..., Any]]", options: WorkerOptions) -> 
                 f"handed one; add --capability {workflow.need} if it should be"
             )
     loop_factory = _uvloop() if options.uses_uvloop else None
-    with _ended_by_signals(), _served(options.health, lambda: _vitals(worker)):
+    with _ended_by_signals(options.told_code), _served(options.health, lambda: _vitals(worker)):
         talk(f"worker {worker.worker_id} runs {', '.join(sorted(w.name for w in workflows))}; Ctrl-C stops it")
         worker.run(loop_factory=loop_factory)
 
@@ -104,8 +106,8 @@ def supervise(
 
 
 @contextmanager
-def _ended_by_signals() -> Generator[None]:
-    """SIGTERM and SIGINT end this process at once, with 0, wherever its workers or their parent do not take them.
+def _ended_by_signals(code: int = ExitCode.OK) -> Generator[None]:
+    """SIGTERM and SIGINT end this process at once, with `code`, wherever its workers or their parent do not take them.
 
     Beyond the block too: by then workers have handed everything back, and a plain step that outlasted its grace period
     is all that the process still waits for. An error leaves the signals as they were.
@@ -113,7 +115,7 @@ def _ended_by_signals() -> Generator[None]:
 
     def end(_number: int, _frame: FrameType | None) -> None:
         os.write(sys.stderr.fileno(), b"told to stop again: ends at once\n")
-        os._exit(ExitCode.OK)
+        os._exit(code)
 
     caught = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
     before = {number: signal.signal(number, end) for number in caught}

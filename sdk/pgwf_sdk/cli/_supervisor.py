@@ -1,6 +1,7 @@
 """`pgwf worker run --processes N`: N workers as processes of their own, and one that looks after them.
 
-A worker that dies is started again after a pause that doubles, one that was drained stays away. Signals are passed on.
+A worker that dies is started again after a pause that doubles, one that was drained stays away; it says so by its exit
+code, as 0 is also how a step's code may end a process. Signals are passed on.
 The workers read from a pipe that nobody writes to: when this process is killed the pipe ends, and they drain.
 """
 
@@ -18,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 
-from pgwf_sdk.cli._exit import ExitCode
+from pgwf_sdk.cli._exit import TOLD_CODE, ExitCode
 
 log = logging.getLogger("pgwf_sdk.worker")
 
@@ -32,7 +33,7 @@ STOP_SECONDS_MAX = 15.0
 _HOPELESS = frozenset({ExitCode.USAGE, ExitCode.INVALID_INPUT, ExitCode.UNHEALTHY})
 """Exit codes of a worker that would end the same way if it were started again."""
 
-_STOPPED = frozenset({0, ExitCode.INTERRUPTED, -signal.SIGTERM, -signal.SIGINT})
+_STOPPED = frozenset({TOLD_CODE, ExitCode.INTERRUPTED, -signal.SIGTERM, -signal.SIGINT})
 """How a worker ends that was told to stop, also before it had begun to listen for that."""
 
 
@@ -130,11 +131,13 @@ class Supervisor:
         assert place.process is not None, "a process ends once"
         code, place.process = place.process.returncode, None
         lived_seconds = time.monotonic() - place.started_time
-        if code == 0 or self._signals_count:
+        if code == TOLD_CODE or self._signals_count:
             place.due_time = math.inf
             if code not in _STOPPED:
                 self._code = self._code or ExitCode.ERROR
-            log.info("worker process %d: ended with %d", place.number, code)
+                log.error("worker process %d: died (%s) before it had stopped", place.number, _described(code))
+            else:
+                log.info("worker process %d: ended", place.number)
         elif code in _HOPELESS:
             self._code = self._code or ExitCode(code)
             log.error("worker process %d: cannot work (exit code %d); all stop", place.number, code)
@@ -185,7 +188,9 @@ def python_command(*arguments: str) -> list[str]:
 
 
 def _described(code: int) -> str:
-    if code >= 0:
+    if code == 0:
+        return "exit code 0, though nobody told it to stop: code of a step, or a library, has ended the process"
+    if code > 0:
         return f"exit code {code}"
     try:
         return signal.Signals(-code).name

@@ -13,7 +13,7 @@ import click
 
 from pgwf_sdk import ops
 from pgwf_sdk.cli._durations import duration
-from pgwf_sdk.cli._exit import CliError, ExitCode
+from pgwf_sdk.cli._exit import TOLD_CODE, CliError, ExitCode
 from pgwf_sdk.cli._health import Address, ask
 from pgwf_sdk.cli._load import workflows_of
 from pgwf_sdk.cli._output import talk, write_object, write_rows
@@ -72,8 +72,10 @@ def run(context: click.Context, /, references: tuple[str, ...], processes: int |
     health = None if options["health"] is None else Address.parse(options["health"])
     if processes is not None:
         return supervise(processes, functools.partial(_command_of_one, context), health)
+    told_code: int = ExitCode.OK
     if options["parent"] is not None:
         end_with_parent(options["parent"])
+        told_code = TOLD_CODE
     serve(
         [workflow for reference in references for workflow in workflows_of(reference)],
         WorkerOptions(
@@ -87,9 +89,10 @@ def run(context: click.Context, /, references: tuple[str, ...], processes: int |
             health=health,
             uses_uvloop=options["uvloop"],
             detects=options["detect"],
+            told_code=told_code,
         ),
     )
-    return int(ExitCode.OK)
+    return int(told_code)
 
 
 def _command_of_one(context: click.Context, number: int, watched: int, health: Address | None) -> list[str]:

@@ -99,7 +99,7 @@ class Processes:
                     beat(answer.details)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             code = await child.wait()
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code} before the step did"
             death = StepProcessError(
                 f"step {step.name!r}: the process of attempt {context.attempt} {how}; what it did is unknown",
                 step=step.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -61,6 +62,18 @@ def doomed() -> None:
 @workflow
 def run_doomed(ctx: Context) -> None:
     ctx.step(doomed)
+
+
+@step(isolate="process", retry=RetryPolicy(max_attempts=2, initial=timedelta(seconds=1)))
+def leaving() -> None:
+    if current_step().attempt == 1:
+        os._exit(0)
+    ctypes.CDLL(None).exit(0)
+
+
+@workflow
+def run_leaving(ctx: Context) -> None:
+    ctx.step(leaving)
 
 
 @step(isolate="process", retry=RetryPolicy(max_attempts=2))
@@ -171,6 +184,16 @@ def test_a_process_that_is_killed_in_the_last_attempt_is_the_error_the_workflow_
     assert isinstance(error, StepProcessError)
     assert (error.step, error.exit_code) == ("doomed", -signal.SIGKILL)
     assert "the process of attempt 2 was killed by signal 9; what it did is unknown" in str(error)
+
+
+def test_a_process_that_ends_itself_with_0_is_a_failed_attempt_too(env: Environment) -> None:
+    with pytest.raises(RunFailedError) as failed:
+        env.run(run_leaving())
+
+    error = failed.value.__cause__
+    assert isinstance(error, StepProcessError)
+    assert error.exit_code == 0
+    assert "the process of attempt 2 ended with code 0 before the step did; what it did is unknown" in str(error)
 
 
 def test_a_step_that_does_not_end_is_killed_when_its_time_is_over(env: Environment, tmp_path: Path) -> None:
