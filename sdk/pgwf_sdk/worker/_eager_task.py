@@ -26,8 +26,10 @@ else:
         asyncio.tasks._enter_task(loop, task)
         try:
             begun.awaited = context.run(work.send, None)
+        except StopIteration:
+            begun.has_ended = True
         except BaseException as error:  # noqa: BLE001 - the coroutine has ended, and its task ends with it
-            begun.end = error
+            begun.error = error
         finally:
             asyncio.tasks._leave_task(loop, task)
         return task
@@ -35,32 +37,39 @@ else:
     class _Begun(Coroutine[Any, Any, None]):
         """A coroutine that came to its first wait, or to its end, before its task did."""
 
-        __slots__ = ("_is_known", "_work", "awaited", "end")
+        __slots__ = ("_is_known", "_work", "awaited", "error", "has_ended")
 
         def __init__(self, work: Coroutine[Any, Any, None]) -> None:
             self._work = work
             self._is_known = False  # To its task.
             self.awaited: Any = None
             """What it waits for first."""
-            self.end: BaseException | None = None
-            """How it ended without a wait: by StopIteration, or an error."""
+            self.has_ended = False
+            self.error: BaseException | None = None
 
         def send(self, value: None, /) -> Any:
             if self._is_known:
                 return self._work.send(value)
-            self._is_known = True
-            if self.end is not None:
-                raise self.end
+            self._tell_end()
             return self.awaited
 
         def throw(self, *error: Any) -> Any:
             if not self._is_known:  # Cancelled before its task knew what to cancel instead.
-                self._is_known = True
-                if self.end is not None:
-                    raise self.end
+                self._tell_end()
                 if asyncio.isfuture(self.awaited) and self.awaited.cancel():
                     return self.awaited
             return self._work.throw(*error)
+
+        def _tell_end(self) -> None:
+            self._is_known = True
+            if self.has_ended:
+                raise StopIteration
+            if self.error is not None:
+                error, self.error = self.error, None  # Or each would keep the other until the garbage collector looks.
+                try:
+                    raise error
+                finally:
+                    del error
 
         def close(self) -> None:
             self._work.close()
