@@ -1,5 +1,6 @@
 """A proxy in front of PostgreSQL that cuts one connection at one statement: before the server has it, or after the
-server has done it and before the client knows. It can also fall silent, and leave all connections open.
+server has done it and before the client knows; or amid the statement, or amid its answer. It can also fall silent, and
+leave all connections open.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Proxy:
         self._door.bind(f"{folder}/.s.PGSQL.5432")
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
-        self._plan: tuple[str, int, When] | None = None
+        self._plan: tuple[str, int, When, float] | None = None
         self._links: set[_Link] = set()
         self.has_cut = threading.Event()
         self.flows = threading.Event()
@@ -56,23 +57,23 @@ class Proxy:
             link.close()
         self.flows.set()
 
-    def cut_at(self, application: str, statement: int, when: When) -> None:
+    def cut_at(self, application: str, statement: int, when: When, *, part: float = 0.0) -> None:
         """From now on count the statements of connections with this name, and cut the one that sends number
-        `statement` (from 1)."""
+        `statement` (from 1). So much of the statement ("before") or of its answer ("after") passes; 1.0 is all."""
         with self._lock:
             self._counts.clear()
-            self._plan = (application, statement, when)
+            self._plan = (application, statement, when, part)
             self.has_cut.clear()
 
-    def verdict(self, application: str) -> When | None:
-        """A connection of this name has sent a statement: whether to cut it."""
+    def verdict(self, application: str) -> tuple[When, float] | None:
+        """A connection of this name has sent a statement: whether to cut it, and how much is to pass."""
         with self._lock:
             self._counts[application] += 1
             if self._plan is None or self._plan[:2] != (application, self._counts[application]):
                 return None
-            when, self._plan = self._plan[2], None
+            verdict, self._plan = self._plan[2:], None
         self.has_cut.set()
-        return when
+        return verdict
 
     def _serve(self) -> None:
         while True:
@@ -91,7 +92,7 @@ class _Link:
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self._proxy = proxy
         self._client, self._server = client, server
-        self._is_mute = False
+        self._part: float | None = None
         for target in (self._from_client, self._from_server):
             threading.Thread(target=self._until_closed, args=(target,), daemon=True).start()
 
@@ -124,23 +125,29 @@ class _Link:
             gathered += kind + length + _exactly(self._client, size - 4)
             if kind not in _ENDS_OF_STATEMENTS and kind in (b"P", b"B", b"D", b"E", b"C"):
                 continue
-            if kind in _ENDS_OF_STATEMENTS and (when := self._proxy.verdict(application)) is not None:
+            if kind in _ENDS_OF_STATEMENTS and (verdict := self._proxy.verdict(application)) is not None:
+                when, part = verdict
                 if when == "before":
+                    self._server.sendall(_beginning(gathered, part))
                     return
-                self._is_mute = True
+                self._part = part
             self._proxy.flows.wait()
             self._server.sendall(gathered)
             gathered = b""
 
     def _from_server(self) -> None:
+        held_back = b""
         while True:
             kind = _exactly(self._server, 1)
             (size,) = struct.unpack("!i", length := _exactly(self._server, 4))
             message = kind + length + _exactly(self._server, size - 4)
             self._proxy.flows.wait()
-            if not self._is_mute:
+            if self._part is None:
                 self._client.sendall(message)
-            elif kind == _READY:
+                continue
+            held_back += message
+            if kind == _READY:
+                self._client.sendall(_beginning(held_back, self._part))
                 return
 
 
@@ -152,6 +159,10 @@ def _exactly(side: socket.socket, count: int) -> bytes:
             raise ConnectionError("closed")
         received += chunk
     return received
+
+
+def _beginning(message: bytes, part: float) -> bytes:
+    return message[: int(len(message) * part)]
 
 
 def _application(startup: bytes) -> str:
