@@ -32,6 +32,7 @@ from pgwf_sdk.worker._recovery import Recovery
 from pgwf_sdk.worker._rests import REST_SECONDS_MIN, Rests
 from pgwf_sdk.worker._room import Room
 from pgwf_sql import query
+from pgwf_sql.database import mismatch
 
 log = logging.getLogger("pgwf_sdk.worker")
 
@@ -249,6 +250,13 @@ class Flusher:
                 await self._on_refused(batch, error)
             case psycopg.OperationalError():
                 await self._on_fault(batch, error)
+            case errors.UndefinedFunction() if error.diag.context is None:  # Not one in a trigger.
+                # Another release has installed its schema. Without the short call this worker can go on; without the
+                # others it could record nothing, and would run steps again and again.
+                if self._lone.is_grounded:
+                    raise await mismatch(self._connection or await self._open(), error) from error
+                self._lone.ground()
+                self._items.extendleft(reversed(batch))
             case _:
                 await self._on_refused(batch, error)
 

@@ -35,6 +35,8 @@ class LoneCall:
         self._sent: tuple[Driver, Item] | None = None
         self._error: Exception | None = None
         self._landing: asyncio.Future[None] | None = None
+        self.is_grounded = False
+        """True once the database was found to have no such call."""
 
     @property
     def is_under_way(self) -> bool:
@@ -44,8 +46,14 @@ class LoneCall:
     def flies_on(self, connection: AsyncConnection[Any]) -> bool:
         """Whether calls can be prepared on this connection, which is the one of the next call then."""
         if self._call is None or self._call.connection is not connection:
-            self._call = PreparedCall(connection, "sdk_append") if is_direct(connection) else None
+            can_fly = is_direct(connection) and not self.is_grounded
+            self._call = PreparedCall(connection, "sdk_append") if can_fly else None
         return self._call is not None
+
+    def ground(self) -> None:
+        """Send no more."""
+        self.stop()
+        self._call, self.is_grounded = None, True
 
     def send(self, sent: "tuple[Driver, Item]") -> None:
         """Say it now. The answer goes to `settled`; an error is kept for `landed`, and the flusher woken."""

@@ -20,7 +20,7 @@ from pgwf_sql.database._direct import PreparedCall, is_direct, prepare_if_direct
 from pgwf_sql.database._listener import AsyncListener, Listener
 from pgwf_sql.database._numbers import BITS_OF_BIGINT, BITS_OF_INT, shown_number, whole_numbers
 from pgwf_sql.database._pool import CONNECTIONS_MAX, AsyncDatabase, Database
-from pgwf_sql.database._schema import SchemaOutdatedError
+from pgwf_sql.database._schema import SchemaMismatchError, SchemaOutdatedError, mismatch
 from pgwf_sql.database._shutting import shut_down
 from pgwf_sql.database._statement import Rewrite, Row, Statement, execute, execute_async, read_nothing, read_value
 from pgwf_sql.database._timestamps import NEVER
@@ -41,6 +41,7 @@ __all__ = [
     "PreparedCall",
     "Rewrite",
     "Row",
+    "SchemaMismatchError",
     "SchemaOutdatedError",
     "Statement",
     "Translate",
@@ -54,6 +55,7 @@ __all__ = [
     "integers",
     "is_direct",
     "message_of",
+    "mismatch",
     "prepare_if_direct",
     "read_nothing",
     "read_value",

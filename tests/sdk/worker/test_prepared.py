@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from pgwf_sdk import Client, Context, step, workflow
-from pgwf_sql.database import prepare_if_direct
+from pgwf_sdk import Client, Context, Worker, step, workflow
+from pgwf_sql.database import SchemaMismatchError, prepare_if_direct
+from tests.sdk.worker.conftest import Running
 
 if TYPE_CHECKING:
     from tests.sdk.worker.conftest import StartWorker
@@ -69,6 +70,45 @@ def test_a_worker_goes_on_when_the_answer_of_its_short_call_has_changed(
         db.execute(retyped.encode())
 
     assert client.start(doubled(2)).result(timeout=SOON) == 4
+
+
+def test_a_worker_goes_on_with_its_long_call_when_another_release_has_taken_away_its_short_one(
+    client: Client, start_worker: StartWorker, db: psycopg.Connection[Any]
+) -> None:
+    begun: list[int] = []
+
+    @step
+    def count(number: int) -> int:
+        begun.append(number)
+        return number
+
+    @workflow
+    def counting(ctx: Context) -> int:
+        return ctx.step(count, 1) + ctx.step(count, 2)
+
+    start_worker(counting)
+    assert client.start(counting()).result(timeout=SOON) == 3
+    begun.clear()
+
+    db.execute("drop function pgwf_sdk.append")
+
+    assert client.start(counting()).result(timeout=SOON) == 3
+    assert begun == [1, 2]
+
+
+def test_a_worker_whose_calls_another_release_has_taken_away_ends_and_names_the_versions(
+    client: Client, db: psycopg.Connection[Any]
+) -> None:
+    """It could record nothing of what its steps return, and would run them again and again."""
+    running = Running(Worker(client, workflows=[doubled]))
+    assert client.start(doubled(1)).result(timeout=SOON) == 2
+
+    db.execute("alter function pgwf_sdk.advance rename to advance_of_another_release")
+    client.start(doubled(2))
+
+    said = r"has version \d+, and was installed by another release .* needs version \d+: function pgwf_sdk.advance"
+    with pytest.raises(SchemaMismatchError, match=said):
+        running.join()
 
 
 @step(name="größe €")
