@@ -42,6 +42,7 @@ from pgwf_sdk.worker._sleeper import Sleeper
 from pgwf_sdk.worker._step_threads import StepThreads
 from pgwf_sdk.worker._steps import StepAttempt
 from pgwf_sdk.worker._tender import Held, Kept, Tender
+from pgwf_sdk.worker._tether import StepConnection
 from pgwf_sdk.worker._transactions import Transactions
 from pgwf_sql.database import AsyncDatabase, Database, Statement, prepare_if_direct, read_value
 
@@ -450,7 +451,7 @@ def _transactions(settings: Settings, seal: Callable[[Item], Item] | None) -> Tr
     """Steps that commit with their SQL, on connections that user code may hold for long: nothing else waits there."""
     dsn = _named(settings.dsn, "pgwf worker transactions")
     return Transactions(
-        Database(dsn, translate=_as_is),
+        Database(dsn, translate=_as_is, connection_class=StepConnection),
         AsyncDatabase(dsn, translate=_as_is),
         worker_id=settings.worker_id,
         lease=settings.lease,

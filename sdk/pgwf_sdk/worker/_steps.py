@@ -25,6 +25,7 @@ from pgwf_sdk.worker import _eager_task
 from pgwf_sdk.worker._advance import Item, ItemAnswer
 from pgwf_sdk.worker._processes import Processes
 from pgwf_sdk.worker._step_threads import StepThreads
+from pgwf_sdk.worker._tether import Tether
 from pgwf_sdk.worker._transactions import Transactions
 
 log = logging.getLogger("pgwf_sdk.worker")
@@ -241,7 +242,7 @@ class StepAttempt:
             leave_step(token)
 
     async def _call_on_thread(self, step: Step[..., Any]) -> StepReturned | StepCommitted:
-        command = self.command
+        command, tether = self.command, Tether()
 
         def call() -> StepReturned | StepCommitted | BaseException:
             if self.context.cancelled:  # It has waited for its thread so long that nobody wants it any more.
@@ -251,7 +252,9 @@ class StepAttempt:
                 with self._trace.attempt(command.id.key, step.name, self.number):
                     if step.is_transaction:
                         return StepCommitted(
-                            *self._transactions.run_on_thread(step, command.args, command.kwargs, self._turn_on_thread)
+                            *self._transactions.run_on_thread(
+                                step, command.args, command.kwargs, self._turn_on_thread, tether
+                            )
                         )
                     value = step.fn(*command.args, **command.kwargs)
                     return StepReturned(*step.codec.encode(value, subject="result"))
@@ -281,6 +284,8 @@ class StepAttempt:
         except asyncio.CancelledError:
             self.context.cancelled = True
             self._threads.give_up(work)
+            if step.is_transaction:
+                tether.cut()
             raise
         if isinstance(result, BaseException):
             raise result

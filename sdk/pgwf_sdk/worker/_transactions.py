@@ -3,6 +3,9 @@
 The function runs in an open transaction. When it has returned, the attempt waits for its turn at the journal (nothing
 else of the run is on its way then), appends its entry in that same transaction and commits. If anything fails before
 that, both roll back. That no connection can be had, or that it breaks, is no failure of the step: it begins anew.
+
+An attempt that is given up ends at once, whatever its statement waits for, and leaves nothing behind: the statement is
+cancelled on the server. Psycopg does so where a task is cancelled; an attempt on a thread is cut from its connection.
 """
 
 import asyncio
@@ -19,15 +22,16 @@ from psycopg.rows import tuple_row
 
 from pgwf_sdk._definition import Step
 from pgwf_sdk._errors import ContextError
-from pgwf_sdk._step_context import current_step
 from pgwf_sdk.worker._advance import Item, ItemAnswer, answers, parameters
 from pgwf_sdk.worker._tender import Held, Kept, keepalive
+from pgwf_sdk.worker._tether import Tether
 from pgwf_sql import query
 from pgwf_sql.database import AsyncDatabase, Database, Statement, execute, execute_async
 
 log = logging.getLogger("pgwf_sdk.worker")
 
 _AGAIN_SECONDS: Final = 1.0
+_CLOSE_SECONDS_MAX: Final = 5.0
 _BREAKS_MAX: Final = 3
 """A connection that broke so often while an attempt ran was broken by it: that is its failure, as any other."""
 
@@ -71,6 +75,7 @@ class Transactions:
         self._async_database = async_database
         self._worker_id = worker_id
         self._lease = lease
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def run_async(
         self,
@@ -80,16 +85,22 @@ class Transactions:
         turn: Callable[[bytes | None, int], Awaitable[Item]],
     ) -> Settled:
         """Run an async step and commit; `turn` gives the item to append once nothing else is on its way."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
         breaks_count = 0
-        while True:
-            try:
-                return await self._try_async(step, args, kwargs, turn)
-            except _LostError as lost:
-                breaks_count += lost.is_begun
-                if breaks_count >= _BREAKS_MAX:
-                    raise lost.error from None
-                log.warning("step %r begins anew: %s", step.name, lost)
-                await asyncio.sleep(_AGAIN_SECONDS)
+        try:
+            while True:
+                try:
+                    return await self._try_async(step, args, kwargs, turn)
+                except _LostError as lost:
+                    breaks_count += lost.is_begun
+                    if breaks_count >= _BREAKS_MAX:
+                        raise lost.error from None
+                    log.warning("step %r begins anew: %s", step.name, lost)
+                    await asyncio.sleep(_AGAIN_SECONDS)
+        finally:
+            self._tasks.discard(task)
 
     async def _try_async(
         self,
@@ -133,15 +144,17 @@ class Transactions:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         turn: Callable[[bytes | None, int], Item],
+        tether: Tether,
     ) -> Settled:
-        """Run a plain step and commit."""
+        """Run a plain step and commit; `tether` is for who gives the attempt up. GivenUpError: somebody did."""
         breaks_count = 0
         while True:
             try:
-                return self._try_on_thread(step, args, kwargs, turn)
+                return self._try_on_thread(step, args, kwargs, turn, tether)
             except _LostError as lost:
                 breaks_count += lost.is_begun
-                if breaks_count >= _BREAKS_MAX or current_step().cancelled:
+                tether.require_uncut()
+                if breaks_count >= _BREAKS_MAX:
                     raise lost.error from None
                 log.warning("step %r begins anew: %s", step.name, lost)
                 time.sleep(_AGAIN_SECONDS)
@@ -152,6 +165,7 @@ class Transactions:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         turn: Callable[[bytes | None, int], Item],
+        tether: Tether,
     ) -> Settled:
         item: Item | None = None
         settled: Settled | None = None
@@ -159,13 +173,14 @@ class Transactions:
         try:
             with self._database.connection() as connection:
                 try:
-                    with connection.transaction():
+                    with tether.on(connection), connection.transaction():
                         is_begun = True
                         value = step.fn(connection, *args, **kwargs)
                         _require_open(connection, step)
                         item = turn(*step.codec.encode(value, subject="result"))
                         settled = item, self._append(connection, item)
                         _require_ok(settled)
+                        tether.require_uncut()
                 except psycopg.errors.ReadOnlySqlTransaction as error:
                     if item is None and _only_reads(connection):
                         connection.close()
@@ -183,7 +198,9 @@ class Transactions:
         return _recorded(settled, step)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. Who uses one was cancelled, and is waited for as long as that may take."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS_MAX)
         await asyncio.to_thread(self._database.close)
         await self._async_database.close()
 

@@ -92,7 +92,9 @@ class Database(Closing):
         connections_max: int = CONNECTIONS_MAX,
         listen_dsn: str | None = None,
         rewrite: Rewrite | None = None,
+        connection_class: type[Connection[Any]] = Connection,
     ) -> None:
+        self._connection_class = connection_class
         self._dsn = dsn
         self._rewrite = rewrite
         self._listen_dsn = listen_dsn or dsn
@@ -206,6 +208,7 @@ class Database(Closing):
                     timeout=_CONNECT_SECONDS_MAX,
                     max_idle=_IDLE_SECONDS_MAX,
                     kwargs=_settings(self._dsn),
+                    connection_class=self._connection_class,
                     configure=_prepare,
                     open=True,
                 )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SOON = timedelta(seconds=30)
 OPEN_TRANSACTIONS = (
     "select pid from pg_stat_activity where application_name = 'pgwf worker transactions' and xact_start is not null"
+    " and pid <> pg_backend_pid()"  # Behind a pooler it may be the one that a worker had before.
 )
 WAITING = (
     "select pid from pg_stat_activity where application_name = 'pgwf worker transactions' and wait_event_type = 'Lock'"
