@@ -121,14 +121,14 @@ class AsyncClient(AsyncClosing):
             return leases
         vigil = Vigil(timeout=timeout, poll=poll)
         listener = listener_name()
-        connections_count = self._listener.connections_count
+        epoch = self._listener.epoch
         asleep = await self._database.run(_calls.sleep_on(listener, worker_caps))
         try:
             async with self._listener.hear(asleep.channels) as bell:
                 while True:
-                    if connections_count != self._listener.connections_count:
-                        # The server may have crashed, and forgotten who sleeps.
-                        connections_count = self._listener.connections_count
+                    if epoch != self._listener.epoch:
+                        # The server may have forgotten who sleeps.
+                        epoch = self._listener.epoch
                         asleep = await self._database.run(_calls.sleep_on(listener, worker_caps))
                     outlook = await self._database.run(_calls.outlook(asleep, worker_caps))
                     if leases := await claim():

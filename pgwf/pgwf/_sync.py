@@ -118,14 +118,14 @@ class Client(Closing):
             return leases
         vigil = Vigil(timeout=timeout, poll=poll)
         listener = listener_name()
-        connections_count = self._listener.connections_count
+        epoch = self._listener.epoch
         asleep = self._database.run(_calls.sleep_on(listener, worker_caps))
         try:
             with self._listener.hear(asleep.channels) as bell:
                 while True:
-                    if connections_count != self._listener.connections_count:
-                        # The server may have crashed, and forgotten who sleeps.
-                        connections_count = self._listener.connections_count
+                    if epoch != self._listener.epoch:
+                        # The server may have forgotten who sleeps.
+                        epoch = self._listener.epoch
                         asleep = self._database.run(_calls.sleep_on(listener, worker_caps))
                     outlook = self._database.run(_calls.outlook(asleep, worker_caps))
                     if leases := claim():

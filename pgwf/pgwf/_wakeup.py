@@ -6,6 +6,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 from pgwf._job import Outlook
+from pgwf_sql.database import REQUEST_SECONDS
 
 POLL = timedelta(seconds=5)
 """How long a sleeping worker trusts that somebody will wake it."""
@@ -23,7 +24,7 @@ class Vigil:
 
     def __init__(self, *, timeout: timedelta | None, poll: timedelta) -> None:
         self._end = math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
-        self._poll_seconds = poll.total_seconds()
+        self._poll_seconds = min(poll.total_seconds(), REQUEST_SECONDS)
         self._doze_seconds = _DOZE_SECONDS_MIN
 
     def pause_seconds(self, outlook: Outlook) -> float | None:

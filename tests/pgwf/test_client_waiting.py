@@ -11,9 +11,11 @@ from pgwf import (
     AsyncClient,
     Client,
     Lease,
+    _wakeup,
 )
 from pgwf._job import Outlook
 from pgwf._wakeup import Vigil
+from pgwf_sql.database import _listener
 from tests.pgwf.clients import CAPS, WORKER, asleep, forget_sleepers, submit
 from tests.support import Session, wait_until
 
@@ -68,6 +70,36 @@ def test_a_waiting_task_asks_again_to_be_woken_after_a_crash_of_the_server(
                 return [lease.job_id for lease in await waiting]
 
     assert asyncio.run(wait()) == ["job-1"]
+
+
+def test_whoever_waits_for_long_repeats_that_it_is_to_be_woken(
+    client: Client, db: psycopg.Connection[Any], dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wait() -> list[str]:
+        async with AsyncClient(dsn) as client:
+            leases = await client.await_work(worker_id=WORKER, worker_caps=CAPS, poll=10 * MINUTE)
+            return [lease.job_id for lease in leases]
+
+    for module in (_listener, _wakeup):
+        monkeypatch.setattr(module, "REQUEST_SECONDS", 0.2)
+    waiter, found = awaiting(client, poll=10 * MINUTE)
+    other = Thread(target=lambda: found_by_task.extend(asyncio.run(wait())))
+    found_by_task: list[str] = []
+    other.start()
+    wait_until(lambda: sleepers_count(db) == 2, "both asleep")
+
+    db.execute("delete from pgwf.sleeper")
+
+    wait_until(lambda: sleepers_count(db) == 2, "both asked again")
+    for number in (1, 2):
+        submit(client, f"job-{number}")
+    waiter.join(20)
+    other.join(20)
+    assert sorted([*(lease.job_id for lease in found), *found_by_task]) == ["job-1", "job-2"]
+
+
+def sleepers_count(db: psycopg.Connection[Any]) -> int:
+    return len(db.execute("select from pgwf.sleeper").fetchall())
 
 
 def test_a_waiting_worker_wakes_for_a_timer_that_nobody_announces(client: Client, db: psycopg.Connection[Any]) -> None:

@@ -131,6 +131,46 @@ def test_the_requests_of_workers_that_died_in_their_sleep_are_forgotten(pgwf: Le
     assert [row["listener"] for row in pgwf.rows("select listener from pgwf.sleeper order by 1")] == ["alive", "client"]
 
 
+def test_requests_without_a_turn_are_forgotten_unless_they_are_repeated_within_an_hour(
+    pgwf: Leasing, clock: Clock, connect: Connect
+) -> None:
+    ear = Ear(connect, "need.python")
+    for listener in ("dead", "alive"):
+        pgwf.call("sleep_on", listener=listener, channels=["need.python", "run.7"])
+    clock.advance(minutes=40)
+    pgwf.call("sleep_on", listener="alive", channels=["need.python", "run.7"])
+    clock.advance(minutes=21)
+
+    pgwf.value("sweep", worker_id="w1")
+
+    left = pgwf.rows("select listener, channel from pgwf.sleeper order by 2")
+    assert [(row["listener"], row["channel"]) for row in left] == [("alive", "need.python"), ("alive", "run.7")]
+    pgwf.submit("a")
+    assert ear.heard() == ["need.python"]
+
+
+def test_a_sweep_forgets_a_bounded_number_of_requests_and_waits_for_none_of_them(
+    pgwf: Leasing, clock: Clock, connect: Connect
+) -> None:
+    for number in range(3):
+        pgwf.call("sleep_on", listener=f"dead-{number}", channels=[f"run.{n}" for n in range(400)])
+    pgwf.call("sleep_on", listener="asking again", channels=["run.0"])
+    clock.advance(minutes=61)
+    asking = Leasing(connect())
+    asking.conn.execute("begin")
+    asking.call("sleep_on", listener="asking again", channels=["run.0"])
+
+    for left_count in (201, 1):
+        clock.advance(minutes=1)
+        pgwf.conn.execute("set lock_timeout = 1")
+        pgwf.value("sweep", worker_id="w1")
+        assert pgwf.rows("select count(*) as count from pgwf.sleeper")[0]["count"] == left_count
+
+    asking.conn.execute("commit")
+    pgwf.value("sweep", worker_id="w1")
+    assert [row["listener"] for row in pgwf.rows("select listener from pgwf.sleeper")] == ["asking again"]
+
+
 def test_sleeping_in_turn_needs_a_listener_and_read_committed(pgwf: Leasing) -> None:
     with refused("23502", "listener cannot be null"):
         pgwf.call("sleep_in_turn", listener=None, needs=["python"])

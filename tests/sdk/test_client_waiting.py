@@ -1,5 +1,6 @@
 """Waiting for the result of a run: woken, not woken, after a crash, and through an outage."""
 
+import asyncio
 from collections.abc import Iterator
 from threading import Thread
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgwf_sdk._client import Client
+from pgwf_sdk._client import AsyncClient, Client
 from pgwf_sdk.embedded import EmbeddedServer
+from pgwf_sql.database import _listener
 from tests.pgwf.clients import asleep, forget_sleepers
 from tests.sdk.test_client import MINUTE, Receipt, checkout, complete
 from tests.support import wait_until
@@ -55,6 +57,35 @@ def test_a_wait_asks_again_to_be_woken_after_a_crash_of_the_server(client: Clien
     waiter.join()
 
     assert results == [Receipt("17", 0)]
+
+
+def test_a_long_wait_repeats_that_it_is_to_be_woken(
+    client: Client, db: psycopg.Connection[Any], dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = client.start(checkout("17"))
+    results: list[Receipt] = []
+
+    async def wait() -> Receipt:
+        async with AsyncClient(dsn) as async_client:
+            return await (await async_client.get(run.run_id, checkout)).result(MINUTE)
+
+    monkeypatch.setattr(_listener, "REQUEST_SECONDS", 0.2)
+    waiters = [
+        Thread(target=lambda: results.append(run.result(MINUTE))),
+        Thread(target=lambda: results.append(asyncio.run(wait()))),
+    ]
+    for waiter in waiters:
+        waiter.start()
+    both = "select count(*) = 2 from pgwf.sleeper"
+    wait_until(lambda: db.execute(both).fetchone() == (True,), "both asleep")
+
+    db.execute("delete from pgwf.sleeper")
+
+    wait_until(lambda: db.execute(both).fetchone() == (True,), "both asked again")
+    complete(db, Receipt("17", 0))
+    for waiter in waiters:
+        waiter.join()
+    assert results == [Receipt("17", 0)] * 2
 
 
 def test_a_wait_ends_without_any_notification_by_polling(client: Client, db: psycopg.Connection[Any]) -> None:

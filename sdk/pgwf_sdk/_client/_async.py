@@ -408,15 +408,15 @@ class AsyncRun(Generic[R_co]):
     async def _ending_of(self, n: int, patience: Patience) -> _calls.Ending:
         """Wait until run `n` of the chain is over or goes on as another one."""
         listener = listener_name()
-        connections_count = self._listener.connections_count
+        epoch = self._listener.epoch
         channels = await self._database.run(_calls.watch(n, listener=listener))
         try:
             async with self._listener.hear(channels) as bell:
                 while True:
                     try:
-                        if connections_count != self._listener.connections_count:
-                            # The server may have crashed, and forgotten who waits.
-                            connections_count = self._listener.connections_count
+                        if epoch != self._listener.epoch:
+                            # The server may have forgotten who waits.
+                            epoch = self._listener.epoch
                             await self._database.run(_calls.watch(n, listener=listener))
                         seen = await self._look()
                         if seen.is_final or seen.n != n:

@@ -405,15 +405,15 @@ class Run(Generic[R_co]):
     def _ending_of(self, n: int, patience: Patience) -> _calls.Ending:
         """Wait until run `n` of the chain is over or goes on as another one."""
         listener = listener_name()
-        connections_count = self._listener.connections_count
+        epoch = self._listener.epoch
         channels = self._database.run(_calls.watch(n, listener=listener))
         try:
             with self._listener.hear(channels) as bell:
                 while True:
                     try:
-                        if connections_count != self._listener.connections_count:
-                            # The server may have crashed, and forgotten who waits.
-                            connections_count = self._listener.connections_count
+                        if epoch != self._listener.epoch:
+                            # The server may have forgotten who waits.
+                            epoch = self._listener.epoch
                             self._database.run(_calls.watch(n, listener=listener))
                         seen = self._look()
                         if seen.is_final or seen.n != n:

@@ -17,7 +17,7 @@ from pgwf_sql.database._arrays import (
 )
 from pgwf_sql.database._closing import AsyncClosing, Closing
 from pgwf_sql.database._direct import PreparedCall, is_direct, prepare_if_direct
-from pgwf_sql.database._listener import AsyncListener, Listener
+from pgwf_sql.database._listener import REQUEST_SECONDS, AsyncListener, Listener
 from pgwf_sql.database._numbers import BITS_OF_BIGINT, BITS_OF_INT, shown_number, whole_numbers
 from pgwf_sql.database._pool import CONNECTIONS_MAX, AsyncDatabase, Database
 from pgwf_sql.database._schema import SchemaMismatchError, SchemaOutdatedError, mismatch
@@ -31,6 +31,7 @@ __all__ = [
     "BITS_OF_INT",
     "CONNECTIONS_MAX",
     "NEVER",
+    "REQUEST_SECONDS",
     "AsyncClosing",
     "AsyncDatabase",
     "AsyncListener",

@@ -8,9 +8,11 @@ connecting again later.
 import asyncio
 import selectors
 import socket
+import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from threading import Condition, Event, Thread
+from typing import Final
 
 import psycopg
 from psycopg import sql
@@ -19,6 +21,8 @@ from pgwf_sql.database._fork import forget_when_forked
 from pgwf_sql.database._pool import AsyncDatabase, Database
 from pgwf_sql.database._schema import SchemaOutdatedError
 
+REQUEST_SECONDS: Final = 600.0
+"""A request to be woken is made anew after this time: the sweep forgets it after an hour, taking its maker for dead."""
 _IDLE_SECONDS_MAX = 30.0  # Nobody has waited for that long: the connection goes back to the server.
 _RECONNECT_SECONDS_MIN = 0.1  # After an attempt that failed; a connection that is lost is replaced at once.
 _RECONNECT_SECONDS_MAX = 5.0
@@ -108,6 +112,11 @@ class Listener:
         self.connections_count = 0
         """How often a connection was made. The server may have crashed before each, and forgotten who sleeps."""
         forget_when_forked(self)
+
+    @property
+    def epoch(self) -> tuple[int, int]:
+        """Changes when a request to be woken is to be made anew: the server crashed perhaps, or it grows old."""
+        return self.connections_count, int(time.monotonic() // REQUEST_SECONDS)
 
     def forget(self) -> None:
         """In a forked process: its parent's thread and connection are not there."""
@@ -234,6 +243,11 @@ class AsyncListener:
         self._is_closed = False
         self.connections_count = 0
         """As Listener has it."""
+
+    @property
+    def epoch(self) -> tuple[int, int]:
+        """As Listener has it."""
+        return self.connections_count, int(time.monotonic() // REQUEST_SECONDS)
 
     @asynccontextmanager
     async def hear(self, channels: Sequence[str]) -> AsyncGenerator[asyncio.Event]:

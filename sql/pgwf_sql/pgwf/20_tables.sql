@@ -199,13 +199,24 @@ create unlogged table if not exists pgwf.position (
 );
 
 -- Who wants to be woken on which channel: always (since is null), or in turn with others, from then on. Each listener
--- owns its rows; only the sweep touches those of workers that are gone.
+-- owns its rows; only the sweep touches those of workers and clients that are gone.
 create unlogged table if not exists pgwf.sleeper (
   channel text collate "C" not null,
   listener text collate "C" not null,
   since timestamptz,
   primary key (channel, listener)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+
+-- When a request without a turn was last made: one that is not repeated is forgotten.
+do $$
+begin
+  if not exists (
+    select from pg_catalog.pg_attribute as a where a.attrelid = 'pgwf.sleeper'::regclass and a.attname = 'asked_at')
+  then
+    alter table pgwf.sleeper add column asked_at timestamptz not null default pg_catalog.now();
+  end if;
+end
+$$;
 
 create table if not exists pgwf.worker (
   worker_id text collate "C" primary key,

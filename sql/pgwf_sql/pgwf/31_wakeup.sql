@@ -13,6 +13,10 @@
 -- them are: the one that registered last, which is the likeliest to be alive, and any other. A claim that got all it
 -- asked for and leaves work behind wakes the next two, so many jobs at once wake many workers within a few rounds. Who
 -- is woken and cannot take anything hands it on by wake_next. Whoever is dead or deaf is outlived by the poll of others.
+--
+-- Who is killed leaves its rows behind. A request is forgotten by the sweep when the worker that made it in turn is silent
+-- for 5 minutes, or when it was made without a turn and not repeated for an hour. So whoever sleeps on makes it anew
+-- well before, and whenever it may have been forgotten, and then begins at 2: what happened in between, that look finds.
 
 -- The LISTEN channel of a name such as 'need.python'. Hashed when PostgreSQL could not take it whole.
 create or replace function pgwf.channel(p_name text)
@@ -202,7 +206,7 @@ begin
 end
 $$;
 
--- Asks for a wake-up on these names until wake_up. Returns this transaction's id: once no older transaction runs,
+-- Asks for a wake-up on these names until wake_up, or for an hour; repeating it lets that begin anew. Returns this transaction's id: once no older transaction runs,
 -- nobody can add work without having seen the request. Locks the listener's own rows. Errors: 23502,
 -- WF001, WF020.
 create or replace function pgwf.sleep_on(p_listener text, p_channels text[])
@@ -211,15 +215,17 @@ language plpgsql
 volatile
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_now timestamptz := pgwf._now();
 begin
   perform pgwf._require_read_committed();
   perform pgwf._require_listener(p_listener, p_channels);
-  insert into pgwf.sleeper (channel, listener)
-  select distinct c.channel, p_listener
+  insert into pgwf.sleeper (channel, listener, asked_at)
+  select distinct c.channel, p_listener, v_now
   from unnest(p_channels) as c(channel)
   where c.channel is not null
   order by c.channel
-  on conflict do nothing;
+  on conflict (channel, listener) do update set asked_at = excluded.asked_at;
   return pg_current_xact_id();
 end
 $$;

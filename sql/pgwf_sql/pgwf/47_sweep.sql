@@ -303,12 +303,14 @@ end
 $$;
 
 -- Forgets what nobody reads any more: all but the newest position of claims and the newest token bucket of each need and
--- key, workers long silent, and the requests of workers that died in their sleep.
+-- key, workers long silent, and the requests of workers and clients that died in their sleep. Waits for nobody.
 create or replace function pgwf._trim(p_now timestamptz)
 returns void
 language plpgsql
 volatile
 as $$
+declare
+  SLEEPERS_MAX constant int := 1000;
 begin
   delete from pgwf.bucket as b
   using (
@@ -332,10 +334,14 @@ begin
   delete from pgwf.sleeper as d
   using (
     select s.channel, s.listener from pgwf.sleeper as s
-    where s.since < p_now - interval '5 minutes'
-      and not exists (
-        select from pgwf.worker as w
-        where w.worker_id = s.listener and w.heartbeat_at > p_now - interval '5 minutes')
+    where case
+      when s.since is null then s.asked_at < p_now - interval '1 hour'
+      else s.since < p_now - interval '5 minutes'
+        and not exists (
+          select from pgwf.worker as w
+          where w.worker_id = s.listener and w.heartbeat_at > p_now - interval '5 minutes')
+    end
+    limit SLEEPERS_MAX
     for update skip locked
   ) as dead
   where d.channel = dead.channel and d.listener = dead.listener;
