@@ -141,13 +141,15 @@ class Item(Struct):
 
     @property
     def payload_bytes(self) -> int:
-        """How much its entries and children weigh."""
+        """How much its entries, children and tasks weigh."""
         weight = 0
         for entry in self.entries:
             if entry.payload is not None:
                 weight += len(entry.payload)
         for child in self.children:
             weight += len(child.payload)
+        for task in self.tasks:
+            weight += 0 if "close" in task else len(task["subject"])
         return weight
 
 

@@ -1,7 +1,7 @@
 """What is to be said about a run with its next item."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,6 +15,8 @@ from pgwf_sdk.worker._advance import Attaching, AttemptNote, ChildStart, ItemAns
 from pgwf_sdk.worker._openings import child_start, task_opening
 from pgwf_sdk.worker._waits import Draft, Resolution, Wait, Waits, draft, opening
 
+T = TypeVar("T")
+
 _OPENED: Final = Phase.OPENED
 
 DEFERRED_ENTRIES_MAX: Final = 100
@@ -22,6 +24,12 @@ DEFERRED_ENTRIES_MAX: Final = 100
 
 DEFERRED_BYTES_MAX: Final = 1 << 20
 """Payload of such results after which they are recorded."""
+
+ITEM_BYTES_MAX: Final = 16 << 20
+"""Payload after which an item takes no further result, and opens nothing more: PostgreSQL closes the connection on a
+message of a gigabyte, and whoever else shares the call would wait for it."""
+
+_RESULTS: Final = frozenset({Kind.STEP, Kind.COMPENSATION, Kind.VALUE})
 
 
 class Batch(Struct):
@@ -65,6 +73,37 @@ class Batch(Struct):
         if self.consumed or self.children or self.attempts or self.tasks or self.cancels or self.attaches:
             return False
         return all(one.is_deferred for one in self.drafts) and _weight(self.drafts) <= DEFERRED_BYTES_MAX
+
+    def split(self) -> "Batch | None":
+        """Keep what one item may carry, and return the rest, to be said next; None when that is nothing.
+
+        The rest is results and openings. The code knows of neither, so that what it did since may come before them.
+        """
+        if len(self.drafts) < 2 or self._weight <= ITEM_BYTES_MAX:
+            return None
+        opens: dict[str, int] = {child.key: len(child.payload) for child in self.children}
+        opens |= {task["key"]: len(task["subject"]) for task in self.tasks if "close" not in task}
+        kept, rest, payload_bytes = self.drafts[: self.told], Batch(), _weight(self.drafts[: self.told])
+        for one in self.news:
+            key = one.entry.key
+            can_wait = key in opens or (one.entry.kind in _RESULTS and one.entry.phase is not _OPENED)
+            if can_wait and payload_bytes >= ITEM_BYTES_MAX:
+                rest.drafts.append(one)
+                continue
+            kept.append(one)
+            payload_bytes += len(one.entry.payload or b"") + opens.get(key, 0)
+        late = {one.entry.key for one in rest.drafts}
+        self.drafts = kept
+        self.children, rest.children = _parted(self.children, [child.key in late for child in self.children])
+        self.tasks, rest.tasks = _parted(self.tasks, [task["key"] in late for task in self.tasks])
+        self.attempts, rest.attempts = _parted(self.attempts, [note["key"] in late for note in self.attempts])
+        return rest if late else None
+
+    @property
+    def _weight(self) -> int:
+        children = sum(len(child.payload) for child in self.children)
+        tasks = sum(len(task["subject"]) for task in self.tasks if "close" not in task)
+        return _weight(self.drafts) + children + tasks
 
     def entries(self, numbers: Mapping[tuple[str, int], int]) -> list[NewEntry]:
         """What is to be appended, with the user's lines by number."""
@@ -185,6 +224,11 @@ def _refusal(status: str, run_id: str, own_id: str) -> PgwfError:
             )
         case _:
             return RunConflictError(f"{run_id}: the id is taken; choose one that names this piece of work")
+
+
+def _parted(all_: list[T], are_late: list[bool]) -> tuple[list[T], list[T]]:
+    both = list(zip(all_, are_late, strict=True))
+    return [one for one, is_late in both if not is_late], [one for one, is_late in both if is_late]
 
 
 def _weight(drafts: list[Draft]) -> int:

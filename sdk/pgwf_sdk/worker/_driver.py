@@ -307,14 +307,15 @@ class Driver:
         if numbers is None:
             self._is_numbering = True
             return
-        item = self._next_item()
+        rest = self._batch.split() if self._outcome is None else None
+        item = self._next_item() if rest is None else self._item("keep", self._batch)
         if item is None:
             self._alarm.set(_earliest(self._steps.next_instant, self.waits.next_instant()), self._pump)
             return
         item.entries = self._batch.entries(numbers)
         item.decides = self._wants_inbox or bool(self._batch.by_deadline)
         self._wants_inbox = False
-        self._in_flight, self._batch = self._batch, Batch()
+        self._in_flight, self._batch = self._batch, rest or Batch()
         self.is_giving_back = item.disposition != "keep"
         self._port.submit(self, item)
 

@@ -7,13 +7,16 @@ import re
 import subprocess
 import sys
 import textwrap
+import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from pgwf_sdk import AsyncContext, Client, Context, RunFailedError, step, workflow
 from pgwf_sdk.testing import Environment
+from pgwf_sdk.worker._batch import ITEM_BYTES_MAX
 from pgwf_sdk.worker._driver import Driver
 from pgwf_sdk.worker._leftovers import BYTES_MAX
 from tests.support import wait_until
@@ -110,3 +113,59 @@ def test_runs_that_are_over_do_not_fill_the_memory_with_their_payloads(
     wait_until(lambda: running.worker.health().runs == 0, "no run is in hand")
     left = [one for one in gc.get_objects() if isinstance(one, Driver)]
     assert len(left) <= BYTES_MAX // size + places
+
+
+LARGE, SOME = 6 << 20, 8
+
+
+@workflow
+def total(ctx: Context, what: str) -> int:
+    if what == "steps":
+        results = ctx.map(meet, list(range(SOME)))
+        return sum(map(len, results))
+    if what == "children":
+        return sum(ctx.map(weigh, ["x" * LARGE] * SOME))
+    return sum(ctx.map(ask, list(range(SOME))))
+
+
+def ask(ctx: Context, number: int) -> int:
+    return ctx.human(f"look-{number}", "x" * LARGE, int, need="human.x").value
+
+
+meeting = threading.Barrier(SOME)
+
+
+@step
+def meet(_number: int) -> str:
+    meeting.wait(60)
+    return "x" * LARGE
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "phase"),
+    [("steps", "step", "completed"), ("children", "child", "opened"), ("people", "human", "opened")],
+)
+def test_results_and_openings_that_are_large_together_are_recorded_one_after_the_other(
+    what: str, kind: str, phase: str, client: Client, start_worker: StartWorker, db: psycopg.Connection[Any]
+) -> None:
+    """PostgreSQL closes the connection on a message of a gigabyte, and would do so again and again."""
+    start_worker(total, weigh)
+
+    run = client.start(total(what))
+
+    if what == "people":
+        wait_until(lambda: len(client.human.list()) == SOME, "all are asked")
+        for task in client.human.list():
+            client.human.decide(task.task_id, LARGE, by="ann")
+    assert run.result(timeout=timedelta(seconds=60)) == LARGE * SOME
+    commits = db.execute(
+        """
+        select count(*) * %s
+        from pgwf_journal.entries
+        where journal_id = %s and kind = %s and phase = %s
+        group by recorded_at
+        """,
+        [LARGE, run.run_id, kind, phase],
+    ).fetchall()
+    assert sum(size for (size,) in commits) == LARGE * SOME
+    assert max(size for (size,) in commits) <= ITEM_BYTES_MAX + LARGE
