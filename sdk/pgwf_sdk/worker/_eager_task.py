@@ -5,22 +5,25 @@ that turn; elsewhere another task would have to step aside for it, which costs m
 import asyncio
 import sys
 from collections.abc import Coroutine
-from contextvars import copy_context
+from contextvars import Context
 from typing import Any
 
 if sys.version_info >= (3, 12):
 
-    def begin(work: Coroutine[Any, Any, None], *, loop: asyncio.AbstractEventLoop, name: str) -> asyncio.Task[None]:
-        """Run `work` on the running loop up to its first wait, and return the task that goes on with it."""
-        return asyncio.Task(work, loop=loop, name=name, eager_start=True)
+    def begin(
+        work: Coroutine[Any, Any, None], *, loop: asyncio.AbstractEventLoop, name: str, context: Context
+    ) -> asyncio.Task[None]:
+        """Run `work` in `context` on the running loop up to its first wait; return the task that goes on with it."""
+        return asyncio.Task(work, loop=loop, name=name, context=context, eager_start=True)
 
 else:
 
-    def begin(work: Coroutine[Any, Any, None], *, loop: asyncio.AbstractEventLoop, name: str) -> asyncio.Task[None]:
-        """Run `work` on the running loop up to its first wait, if no task is current, and return the task of it."""
+    def begin(
+        work: Coroutine[Any, Any, None], *, loop: asyncio.AbstractEventLoop, name: str, context: Context
+    ) -> asyncio.Task[None]:
+        """Run `work` in `context` on the running loop up to its first wait, if no task is current; return its task."""
         if asyncio.current_task(loop) is not None:
-            return asyncio.Task(work, loop=loop, name=name)
-        context = copy_context()
+            return asyncio.Task(work, loop=loop, name=name, context=context)
         begun = _Begun(work)
         task = asyncio.Task(begun, loop=loop, name=name, context=context)
         asyncio.tasks._enter_task(loop, task)
@@ -56,7 +59,8 @@ else:
         def throw(self, *error: Any) -> Any:
             if not self._is_known:  # Cancelled before its task knew what to cancel instead.
                 self._tell_end()
-                if asyncio.isfuture(self.awaited) and self.awaited.cancel():
+                said = error[0].args if isinstance(error[0], asyncio.CancelledError) else ()
+                if asyncio.isfuture(self.awaited) and self.awaited.cancel(*said[:1]):
                     return self.awaited
             return self._work.throw(*error)
 

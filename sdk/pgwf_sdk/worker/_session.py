@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from datetime import datetime, timedelta
 from functools import partial
 from types import FrameType
@@ -66,6 +67,7 @@ class Session:
         self._settings = settings
         self._telemetry = telemetry
         self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
         self._clock = DatabaseClock(self._loop)
         self._drivers: dict[int, Driver] = {}
         self._held: dict[int, Driver] = {}
@@ -389,6 +391,7 @@ class Session:
             transactions=self._transactions,
             processes=self._processes,
             last_heartbeat=last_heartbeat,
+            outside=self._context,
             report=driver.step_reported
             if command.step.need is None
             else self._room.watched(command.step.need, driver.step_reported),

@@ -7,7 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Coroutine
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -86,6 +86,7 @@ class StepAttempt:
         "_is_dropped",
         "_limit",
         "_loop",
+        "_outside",
         "_processes",
         "_report",
         "_reported_time",
@@ -111,6 +112,7 @@ class StepAttempt:
         transactions: Transactions,
         processes: Processes,
         last_heartbeat: str | None,
+        outside: Context,
         report: Callable[[CallId, int, StepReport], None],
     ) -> None:
         self.command = command
@@ -126,6 +128,7 @@ class StepAttempt:
         self._threads = threads
         self._transactions = transactions
         self._processes = processes
+        self._outside = outside
         self._report = report
         self._is_dropped = False
         self._has_ended = False
@@ -138,7 +141,10 @@ class StepAttempt:
 
     def begin(self) -> None:
         """Start. What ends without a wait has been reported when this returns."""
-        self._task = _eager_task.begin(self._run(), loop=self._loop, name=self.command.id.key)
+        # Whoever calls may do so where another step has just reported, and left what that set in its context.
+        self._task = _eager_task.begin(
+            self._run(), loop=self._loop, name=self.command.id.key, context=self._outside.copy()
+        )
 
     def drop(self) -> None:
         """Nobody wants the result any more. An async step is cancelled; a plain one sees it in its `current_step()`."""
@@ -158,7 +164,11 @@ class StepAttempt:
         self.context.end()
         if not self._is_dropped:
             self._has_ended = True
-            self._report(self.command.id, self.number, report)
+            self._tell(report)
+
+    def _tell(self, report: StepReport) -> None:
+        """Report, outside of what the step's code has made of its context: the worker goes on from there."""
+        self._outside.copy().run(self._report, self.command.id, self.number, report)
 
     async def _outcome(self) -> StepReturned | StepRaised | StepCommitted:
         step = self.command.step
@@ -214,7 +224,7 @@ class StepAttempt:
         now = self._loop.time()
         if details is not None and now - self._reported_time >= HEARTBEAT_SECONDS:
             self._reported_time = now
-            self._report(self.command.id, self.number, StepBeat(details))
+            self._tell(StepBeat(details))
 
     def _extend(self) -> None:
         silence = self.command.step.heartbeat_timeout
@@ -299,7 +309,7 @@ class StepAttempt:
         if self._is_dropped or self._has_ended:
             raise asyncio.CancelledError
         self._waited_turn = self._loop.create_future()
-        self._report(self.command.id, self.number, StepReady(payload, encoding, self._waited_turn))
+        self._tell(StepReady(payload, encoding, self._waited_turn))
         return await self._waited_turn
 
     def _give_turn_up(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +20,7 @@ place: ContextVar[str] = ContextVar("place", default="outside")
 
 
 def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    return _eager_task.begin(work, loop=asyncio.get_running_loop(), name="eager")
+    return _eager_task.begin(work, loop=asyncio.get_running_loop(), name="eager", context=copy_context())
 
 
 async def begin_in_callback(
@@ -129,7 +129,7 @@ def test_what_it_sets_for_itself_stays_there() -> None:
 
 @pytest.mark.parametrize("turns", [0, 1])
 def test_cancelling_it_cancels_what_it_waits_for(turns: int) -> None:
-    caught: list[bool] = []
+    caught: list[object] = []
 
     async def test() -> None:
         awaited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -137,18 +137,19 @@ def test_cancelling_it_cancels_what_it_waits_for(turns: int) -> None:
         async def work() -> None:
             try:
                 await awaited
-            except asyncio.CancelledError:
-                caught.append(awaited.cancelled())
+            except asyncio.CancelledError as error:
+                caught.extend([awaited.cancelled(), str(error)])
                 raise
 
-        task = await begin_in_callback(work(), lambda task: None if turns else task.cancel())
-        task.cancel()
+        said = "by the test"  # Libraries tell by the message whose cancellation it is.
+        task = await begin_in_callback(work(), lambda task: None if turns else task.cancel(said))
+        task.cancel(said)
         with contextlib.suppress(asyncio.CancelledError):
             await task
         assert task.cancelled()
 
     asyncio.run(test())
-    assert caught == [True]
+    assert caught == [True, "by the test"]
 
 
 def test_one_that_cancels_itself_before_its_first_wait_is_cancelled_there() -> None:
