@@ -6,13 +6,14 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from pgwf_sdk._errors import ContextError
+from pgwf_sdk import _serial
+from pgwf_sdk._errors import ContextError, SerialisationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextvars import Token
 
-__all__ = ["StepContext", "current_step", "enter_step", "leave_step"]
+__all__ = ["StepContext", "current_step", "enter_step", "heartbeat_json", "leave_step"]
 
 
 class StepContext:
@@ -55,13 +56,30 @@ class StepContext:
         return uuid5(NAMESPACE_OID, f"pgwf:{self._call}")
 
     def heartbeat(self, details: object = None) -> None:
-        """Say that the step is alive, and what a next attempt should know. Cheap: it is written only now and then."""
+        """Say that the step is alive, and what a next attempt should know, 1 MiB of JSON at most. Cheap: it is written
+        only now and then."""
         if self._beat is not None:
             self._beat(details)
 
     def end(self) -> None:
         """The attempt is over: what its code may still report goes nowhere."""
         self._beat = None
+
+
+HEARTBEAT_BYTES_MAX: Final = 1 << 20
+"""Of what an attempt reports, as JSON. A claim brings that of all open steps of its runs, whatever else it brings."""
+
+
+def heartbeat_json(details: object) -> str | None:
+    """What an attempt reports as it is stored. SerialisationError: it cannot be, or is too long."""
+    payload, _ = _serial.encode(details, None, subject="heartbeat")
+    if payload is not None and len(payload) > HEARTBEAT_BYTES_MAX:
+        raise SerialisationError(
+            f"heartbeat is {len(payload)} bytes long as JSON; expected at most {HEARTBEAT_BYTES_MAX}: report where the"
+            " step is, and keep what it has in a place of its own",
+            path="heartbeat",
+        )
+    return None if payload is None else payload.decode()
 
 
 _running: Final[ContextVar[StepContext]] = ContextVar("pgwf_running_step")

@@ -19,7 +19,7 @@ import msgspec
 
 from pgwf_sdk import _failure, _serial
 from pgwf_sdk._definition import Step, as_step
-from pgwf_sdk._step_context import StepContext, enter_step, leave_step
+from pgwf_sdk._step_context import StepContext, enter_step, heartbeat_json, leave_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,8 +116,7 @@ class _Link:
             self._answers.flush()
 
     def beat(self, details: object) -> None:
-        payload, _ = _serial.encode(details, None, subject="heartbeat")
-        self.send(Beat(None if payload is None else payload.decode()))
+        self.send(Beat(heartbeat_json(details)))
 
 
 def _listen(requests: IO[bytes], orders: SimpleQueue[Order], link: _Link) -> None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from pgwf_sdk import _failure, _serial
 from pgwf_sdk._definition import Step
 from pgwf_sdk._errors import ContextError, SerialisationError, StepTimeoutError
-from pgwf_sdk._step_context import StepContext, enter_step, leave_step
+from pgwf_sdk._step_context import StepContext, enter_step, heartbeat_json, leave_step
 from pgwf_sdk._telemetry import RunTrace
 from pgwf_sdk._wording import count_words, limit_words
 from pgwf_sdk.replay import CallId, RunStep
@@ -211,8 +211,7 @@ class StepAttempt:
 
     def _beat(self, details: object) -> None:
         """Called by the step's code, on whatever thread that runs."""
-        payload, _ = _serial.encode(details, None, subject="heartbeat")
-        self._loop.call_soon_threadsafe(self._beaten, None if payload is None else payload.decode())
+        self._loop.call_soon_threadsafe(self._beaten, heartbeat_json(details))
 
     def _beaten(self, details: str | None) -> None:
         if self._is_dropped or self._has_ended:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from pgwf_sdk import AsyncContext, Client, Context, RunFailedError, step, workflow
+from pgwf_sdk import AsyncContext, Client, Context, RetryPolicy, RunFailedError, current_step, step, workflow
 from pgwf_sdk.testing import Environment
 from pgwf_sdk.worker._batch import ITEM_BYTES_MAX
 from pgwf_sdk.worker._driver import Driver
@@ -169,3 +169,29 @@ def test_results_and_openings_that_are_large_together_are_recorded_one_after_the
     ).fetchall()
     assert sum(size for (size,) in commits) == LARGE * SOME
     assert max(size for (size,) in commits) <= ITEM_BYTES_MAX + LARGE
+
+
+@pytest.mark.parametrize("isolate", [None, "process"])
+def test_a_heartbeat_that_is_too_long_fails_where_it_is_made(
+    isolate: Any, client: Client, start_worker: StartWorker
+) -> None:
+    """A claim brings those of all open steps of a run in one text; many large ones would be too much for it."""
+    start_worker(telling)
+
+    run = client.start(telling(isolate == "process", (1 << 20) - 2))
+    assert run.result(timeout=timedelta(seconds=60)) == "told"
+
+    run = client.start(telling(isolate == "process", (1 << 20) - 1))
+    with pytest.raises(RunFailedError, match="heartbeat is 1048577 bytes long as JSON; expected at most 1048576"):
+        run.result(timeout=timedelta(seconds=60))
+
+
+@step(retry=RetryPolicy(max_attempts=1))
+def tell(size: int) -> str:
+    current_step().heartbeat("x" * size)
+    return "told"
+
+
+@workflow
+def telling(ctx: Context, is_isolated: bool, size: int) -> str:
+    return ctx.step(tell.options(isolate="process") if is_isolated else tell, size)
