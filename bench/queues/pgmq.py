@@ -1,4 +1,4 @@
-"""pgmq, installed from the SQL file of a checkout; read and delete as its documentation shows, in batches."""
+"""pgmq, installed from the SQL file of a checkout; read, and delete or archive, as it documents, in batches."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ VISIBILITY_SECONDS = 60
 
 _READ = f"select msg_id from pgmq.read('q', {VISIBILITY_SECONDS}, %s)"
 _DELETE = "select count(*) from pgmq.delete('q', %s::bigint[])"
+_ARCHIVE = "select count(*) from pgmq.archive('q', %s::bigint[])"
 _DELETE_AND_READ = f"""
 select d.done, r.msg_id
 from (select count(*) as done from pgmq.delete('q', %s::bigint[]) offset 0) as d
@@ -25,6 +26,8 @@ left join lateral pgmq.read('q', {VISIBILITY_SECONDS}, case when d.done >= 0 the
 class TwoCalls:
     """read, then delete: each a commit of its own."""
 
+    END = _DELETE
+
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
@@ -33,7 +36,7 @@ class TwoCalls:
 
     def take(self, limit: int) -> int:
         claimed = [row[0] for row in self._connection.execute(_READ, [limit]).fetchall()]
-        return self._delete(claimed) if claimed else 0
+        return self._end(claimed) if claimed else 0
 
     def finish(self) -> int:
         return 0
@@ -45,10 +48,16 @@ class TwoCalls:
         for start in range(0, count, FILL_BATCH):
             self.submit(min(FILL_BATCH, count - start))
 
-    def _delete(self, claimed: list[int]) -> int:
-        row = self._connection.execute(_DELETE, [claimed]).fetchone()
+    def _end(self, claimed: list[int]) -> int:
+        row = self._connection.execute(self.END, [claimed]).fetchone()
         assert row == (len(claimed),), row
         return len(claimed)
+
+
+class Archived(TwoCalls):
+    """read, then archive, which keeps what was done, as pgwf does."""
+
+    END = _ARCHIVE
 
 
 class OneCall(TwoCalls):
@@ -67,11 +76,11 @@ class OneCall(TwoCalls):
 
     def finish(self) -> int:
         claimed, self._claimed = self._claimed, []
-        return self._delete(claimed) if claimed else 0
+        return self._end(claimed) if claimed else 0
 
 
 def systems(checkout: Path) -> list[QueueSystem]:
-    """pgmq with one call a batch less than documented, and as documented."""
+    """pgmq as documented, keeping nothing or all, and with one call a batch less than documented."""
     script = (checkout / SQL_FILE).read_text(encoding="utf-8")
 
     def install(connection: Connection) -> None:
@@ -81,5 +90,6 @@ def systems(checkout: Path) -> list[QueueSystem]:
 
     return [
         QueueSystem("pgmq", install=install, connect=TwoCalls),
+        QueueSystem("pgmq, archived", install=install, connect=Archived),
         QueueSystem("pgmq, one call", install=install, connect=OneCall),
     ]
