@@ -144,6 +144,7 @@ class Session:
             capabilities=self._settings.capabilities,
             poll=self._settings.poll,
             tend=self._tender.rouse,
+            watch=lambda has_found: self._tender.watch(has_found=has_found),
         )
         # The first connection is made here, so that a wrong address or an old schema is an error and not a retry.
         async with await self._connect() as first:

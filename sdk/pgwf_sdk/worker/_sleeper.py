@@ -90,13 +90,15 @@ class Sleeper:
         capabilities: Sequence[str],
         poll: timedelta,
         tend: Callable[[], None],
+        watch: Callable[[bool], None],
     ) -> None:
         self._database = database
         self._flusher = flusher
         self._room = room
         self._worker_id = worker_id
         self._capabilities = capabilities
-        self._tend = tend  # There is news of a run in hand, or of this worker, or time may bring work.
+        self._tend = tend  # There is news of a run in hand, or of this worker.
+        self._watch = watch  # Time may bring work; whether some was found just now.
         self._poll_seconds = poll.total_seconds()
         self._outage = Outage(worker_id, "hear of work")
 
@@ -165,7 +167,7 @@ class Sleeper:
             is_past = is_past or await self._database.run(_is_past(xid))
             found_count = await self._flusher.claim()
             if self._room.is_limited_for_all:
-                self._tend()  # What was left for want of a token, the sweep at its time wakes somebody for.
+                self._watch(found_count > 0)  # For what was left for want of a token, a sweep wakes somebody in time.
             if found_count and is_certain and not is_rung:
                 return
             is_certain = is_past and self._flusher.position.is_whole

@@ -3,10 +3,16 @@
 It also sweeps (ended leases, due timers, human tasks that are due), makes partitions ahead and reports the worker's
 state. A step that computes for minutes, or a workflow that blocks the loop, therefore loses no lease. A round comes
 each third of a lease, when something falls due, and when there is word of news of a run in hand.
+
+A limited need brings work with each token. If every worker that offers it swept then, a token would cost a round of all
+of them. So only who has just looked for work watches for the next one: who found some sweeps at that very instant, who
+found none a little later, when as a rule there is nobody left to be told. If all these are gone, the rounds that come
+anyway find the token.
 """
 
 import logging
 import math
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +29,8 @@ from pgwf_sql.database import Database, Row, Statement, execute, read_nothing, r
 log = logging.getLogger("pgwf_sdk.worker")
 
 SWEEP_SECONDS_MIN: Final = 0.05
+WATCH_SECONDS_MAX: Final = 0.25
+"""How much later than a token they come who found none before it: whoever is woken at once has asked by then."""
 SWEEP_MAX: Final = 2000
 """Timers and ended leases that one sweep moves at most; if there are more, the next one follows at once."""
 ESCALATIONS_MAX: Final = 500
@@ -72,20 +80,30 @@ def keepalive(worker_id: str, held: Sequence[Held], lease: timedelta) -> Stateme
 
 @dataclass(frozen=True, slots=True)
 class Tending:
-    """What a round of tending found: seconds until something is due (None: nothing is), whether there is more to sweep
-    already, whether to drain, and which of the worker's needs are paused or limited."""
+    """What a round of tending found: seconds until something is due (None: nothing is), the same with the next tokens
+    of its needs if it watches for these, whether there is more to sweep already, whether to drain, and which of the
+    worker's needs are paused or limited."""
 
     due_seconds: float | None
+    token_seconds: float | None
     has_more: bool
     is_draining: bool
     limited_needs: frozenset[str]
 
 
-def _tend(worker_id: str, capabilities: Sequence[str], build: str, slots: int, used: int) -> Statement[Tending]:
+def _tend(
+    worker_id: str, capabilities: Sequence[str], build: str, slots: int, used: int, *, watches_tokens: bool
+) -> Statement[Tending]:
     def read(rows: Sequence[Row]) -> Tending:
         (row,) = rows
         has_more = row["moved"] >= SWEEP_MAX or row["escalated"] >= ESCALATIONS_MAX
-        return Tending(row["due_seconds"], has_more, row["is_draining"], frozenset(row["limited_needs"]))
+        return Tending(
+            row["due_seconds"],
+            row["token_seconds"],
+            has_more,
+            row["is_draining"],
+            frozenset(row["limited_needs"]),
+        )
 
     parameters = {
         "worker_id": worker_id,
@@ -93,6 +111,7 @@ def _tend(worker_id: str, capabilities: Sequence[str], build: str, slots: int, u
         "build": build,
         "slots": slots,
         "slots_used": used,
+        "watches_tokens": watches_tokens,
         "sweep_max": SWEEP_MAX,
         "escalations_max": ESCALATIONS_MAX,
     }
@@ -138,6 +157,9 @@ class Tender(threading.Thread):
         self._interval_seconds = lease.total_seconds() / 3
         self._began_time = -math.inf  # Of the last round, on the monotonic clock, as the next two.
         self._due_time = math.inf  # Of the next round, if something asked for one.
+        self._lag: float | None = None  # Of this worker after the next token, if it watches for that.
+        self._token_time = math.inf  # When it sweeps for that token, as far as this is known.
+        self._asked_lag: float | None = None  # The same for who asked since the last round began.
         self._partitions_at = 0.0  # When to look after partitions next.
         self._roused = threading.Condition()
         self._is_stopped = False
@@ -155,6 +177,12 @@ class Tender(threading.Thread):
     def rouse(self) -> None:
         """There is news of a run in hand, or of this worker: ask at once. Safe from any thread."""
         self._round_by(self._began_time + SWEEP_SECONDS_MIN)
+
+    def watch(self, *, has_found: bool) -> None:
+        """Work may have been left for want of a token: sweep when the next one is there. Safe from any thread."""
+        with self._roused:
+            self._asked_lag = 0.0 if has_found else random.uniform(0, WATCH_SECONDS_MAX)
+        self.rouse()
 
     def stop(self) -> None:
         """End the thread and wait for it; not for long, if the database does not answer."""
@@ -185,7 +213,15 @@ class Tender(threading.Thread):
             held = self._held()
             if held:
                 self._kept(execute(connection, keepalive(self._worker_id, held, self._lease)))
-            found = execute(connection, _tend(self._worker_id, self._capabilities, self._build, self._slots, len(held)))
+            statement = _tend(
+                self._worker_id,
+                self._capabilities,
+                self._build,
+                self._slots,
+                len(held),
+                watches_tokens=self._lag is not None,
+            )
+            found = execute(connection, statement)
             self.contact_time = time.monotonic()
             self._outage.is_over()
             self._limited(found.limited_needs)
@@ -193,8 +229,23 @@ class Tender(threading.Thread):
                 self._is_draining = True  # Once: whoever hears of it twice is to stop at once.
                 self._drain()
             self._add_partitions(connection)
-            due = self._interval_seconds if found.due_seconds is None else found.due_seconds
+            due = min(self._interval_seconds if found.due_seconds is None else found.due_seconds, self._token_in(found))
             self._wait(0 if found.has_more else min(max(due, SWEEP_SECONDS_MIN), self._interval_seconds))
+
+    def _token_in(self, found: Tending) -> float:
+        """Seconds until this worker sweeps for a token; infinite if it does not, or something else comes before."""
+        self._token_time = math.inf
+        if self._lag is None or found.token_seconds is None:
+            self._lag = None
+            return math.inf
+        if found.due_seconds is not None and found.due_seconds <= found.token_seconds:
+            return math.inf
+        if found.token_seconds <= 0:  # This round has told somebody of it.
+            self._lag = None
+            return math.inf
+        seconds = found.token_seconds + self._lag
+        self._token_time = time.monotonic() + seconds
+        return seconds
 
     def _add_partitions(self, connection: psycopg.Connection[Any]) -> None:
         if time.monotonic() < self._partitions_at:
@@ -223,3 +274,5 @@ class Tender(threading.Thread):
             while not self._is_stopped and (left := self._due_time - time.monotonic()) > 0:
                 self._roused.wait(left)
             self._began_time, self._due_time = time.monotonic(), math.inf
+            if self._asked_lag is not None or self._began_time >= self._token_time:
+                self._lag, self._asked_lag = self._asked_lag, None

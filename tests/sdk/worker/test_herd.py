@@ -24,6 +24,7 @@ __all__ = ["logged_server"]
 pytestmark = pytest.mark.own_session  # A pooler carries no notifications.
 
 SOON = timedelta(seconds=60)
+TENDER = "pgwf worker tender"
 LONG_POLL = timedelta(minutes=5)
 
 
@@ -56,6 +57,35 @@ def test_two_hundred_sleeping_workers_cost_a_submission_two_claims(logged_server
         db.execute("delete from pgwf.sleeper")
     # A claim, a step and an end; the other who was woken looks once.
     assert spent <= runs_count * 5, f"{spent / runs_count} calls a run"
+
+
+@workflow
+def mailed(ctx: Context, x: int) -> int:
+    return x
+
+
+def test_a_token_of_a_limited_need_costs_no_round_of_every_worker(logged_server: LoggedServer) -> None:
+    runs_count, workers_count = 12, 16
+    with (
+        Client(logged_server.dsn) as client,
+        psycopg.connect(logged_server.dsn, autocommit=True) as db,
+        ExitStack() as at_work,
+    ):
+        db.execute("select pgwf.limit_need('mailed', 'ann', p_rate => 4, p_burst => 1)")
+        for _ in range(workers_count):
+            at_work.enter_context(working(client, mailed))
+        wait_until(lambda: asleep(db) == workers_count, "all sleep")
+        runs = [client.start(mailed(x)) for x in range(3 + runs_count)]
+        for run in runs[:3]:
+            run.result(timeout=SOON)
+        before = logged_server.statements()
+
+        for run in runs[3:]:
+            run.result(timeout=SOON)
+
+        spent = logged_server.statements() - before
+    assert spent[TENDER] <= runs_count * workers_count / 2, f"{spent[TENDER] / runs_count} rounds a token"
+    assert spent[HOT] <= runs_count * workers_count / 2, f"{spent[HOT] / runs_count} calls a token"
 
 
 def test_workers_with_one_place_each_are_all_woken_for_what_one_transaction_brings(
