@@ -82,7 +82,7 @@ def test_a_run_ends_as_if_nothing_had_happened_wherever_a_message_is_cut(
 ) -> None:
     executed.clear()
     with Client(dsn) as starter, Client(proxy.dsn) as client:
-        worker = Worker(client, workflows=[story, plain_story, part], lease=LEASE)
+        worker = Worker(client, workflows=[story, plain_story, part], lease=LEASE, poll=timedelta(milliseconds=200))
         thread = threading.Thread(target=worker.run, daemon=True)
         thread.start()
         wait_until(lambda: db.execute("select from pgwf.sleeper").rowcount, "the worker sleeps")
