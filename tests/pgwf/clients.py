@@ -34,3 +34,13 @@ def forget_sleepers(db: psycopg.Connection[Any]) -> None:
 
 def asleep(db: psycopg.Connection[Any]) -> Callable[[], bool]:
     return lambda: db.execute("select count(*) > 0 from pgwf.sleeper").fetchone() == (True,)
+
+
+def has_looked(db: psycopg.Connection[Any]) -> Callable[[], bool]:
+    """Whether the one that waits for work sleeps, and its last look is over: a claim that is cut off is an error."""
+    looked = """
+        select count(*) > 0 from pg_stat_activity
+        where datname = current_database() and pid <> pg_backend_pid() and state = 'idle'
+          and query like '%pgwf.get_work%'
+    """
+    return lambda: asleep(db)() and db.execute(looked).fetchone() == (True,)

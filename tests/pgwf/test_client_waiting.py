@@ -16,7 +16,7 @@ from pgwf import (
 from pgwf._job import Outlook
 from pgwf._wakeup import Vigil
 from pgwf_sql.database import _listener
-from tests.pgwf.clients import CAPS, WORKER, asleep, forget_sleepers, submit
+from tests.pgwf.clients import CAPS, WORKER, asleep, forget_sleepers, has_looked, submit
 from tests.support import Session, wait_until
 
 MINUTE = timedelta(minutes=1)
@@ -45,7 +45,7 @@ def test_a_waiting_worker_asks_again_to_be_woken_after_a_crash_of_the_server(
     client: Client, db: psycopg.Connection[Any]
 ) -> None:
     waiter, found = awaiting(client, poll=MINUTE)
-    wait_until(asleep(db), "the worker asleep")
+    wait_until(has_looked(db), "the worker asleep")
 
     forget_sleepers(db)
     wait_until(asleep(db), "the worker asleep again")
@@ -62,7 +62,7 @@ def test_a_waiting_task_asks_again_to_be_woken_after_a_crash_of_the_server(
     async def wait() -> list[str]:
         async with AsyncClient(dsn) as client:
             waiting = asyncio.create_task(client.await_work(worker_id=WORKER, worker_caps=CAPS, poll=MINUTE))
-            await asyncio.to_thread(wait_until, asleep(db), "the worker asleep")
+            await asyncio.to_thread(wait_until, has_looked(db), "the worker asleep")
             await asyncio.to_thread(forget_sleepers, db)
             await asyncio.to_thread(wait_until, asleep(db), "the worker asleep again")
             await asyncio.to_thread(db.execute, "select pgwf.submit_job('job-1', 'shop', 'python')")
