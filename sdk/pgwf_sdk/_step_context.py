@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from pgwf_sdk import _serial
-from pgwf_sdk._errors import ContextError, SerialisationError
+from pgwf_sdk._errors import ContextError, SerialisationError, UndecodableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextvars import Token
 
-__all__ = ["StepContext", "current_step", "enter_step", "heartbeat_json", "leave_step"]
+__all__ = ["StepContext", "current_step", "enter_step", "heartbeat_json", "heartbeat_of", "leave_step"]
+
+
+log = logging.getLogger("pgwf_sdk.worker")
 
 
 class StepContext:
@@ -23,8 +27,8 @@ class StepContext:
 
     `attempt` counts from 1. `idempotency_key` is the same in every attempt of this call and differs between calls, so a
     provider that drops repeats by key never acts twice. `last_heartbeat` is what the attempt before this one reported
-    last. `cancelled`: the run was asked to stop; `draining`: this worker stops soon; `lease_lost`: the run is somebody
-    else's by now and whatever this attempt returns is discarded.
+    last; None when that cannot be read here. `cancelled`: the run was asked to stop; `draining`: this worker stops
+    soon; `lease_lost`: the run is somebody else's by now and whatever this attempt returns is discarded.
     """
 
     __slots__ = ("_beat", "_call", "attempt", "cancelled", "draining", "last_heartbeat", "lease_lost")
@@ -80,6 +84,17 @@ def heartbeat_json(details: object) -> str | None:
             path="heartbeat",
         )
     return None if payload is None else payload.decode()
+
+
+def heartbeat_of(payload: str | None, call: str) -> Any:
+    """What the attempt before reported; None also when that cannot be read here: the step is to begin all the same."""
+    if payload is None:
+        return None
+    try:
+        return _serial.decode(payload.encode(), _serial.TAGGED_JSON)
+    except UndecodableError as error:
+        log.warning("%s: what its last attempt reported is not known to the next one: %s", call, error)
+        return None
 
 
 _running: Final[ContextVar[StepContext]] = ContextVar("pgwf_running_step")

@@ -104,6 +104,7 @@ class Driver:
 
     # -- what the worker calls ------------------------------------------------------------------------------------
 
+    @_contained
     def start(self) -> None:
         """Replay the history and go on; a run that is cancelled before it began ends without any of its code."""
         claim = self.claim
@@ -217,6 +218,7 @@ class Driver:
 
     # -- what the engine calls ------------------------------------------------------------------------------------
 
+    @_contained
     def asked(self, commands: Sequence[Command]) -> None:
         """The run's code waits for these calls and for what it asked for before."""
         if self.is_over:
@@ -228,6 +230,7 @@ class Driver:
             self._take(command)
         self._pump()
 
+    @_contained
     def ended(self, outcome: Outcome) -> None:
         """The run's code is over, or was suspended."""
         if self.is_over or isinstance(outcome, Suspended):

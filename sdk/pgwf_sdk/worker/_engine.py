@@ -26,10 +26,10 @@ _EXITS = (SystemExit, KeyboardInterrupt)
 class Listener(Protocol):
     """Who an engine reports to."""
 
-    def asked(self, commands: Sequence[Command]) -> None:
+    def asked(self, commands: Sequence[Command], /) -> None:
         """The code cannot go on before something of this, or of what it asked for earlier, is resolved."""
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: Outcome, /) -> None:
         """The code ended, or was suspended after `close`."""
 
     def broke(self, error: Exception) -> None:

@@ -19,7 +19,7 @@ import msgspec
 
 from pgwf_sdk import _failure, _serial
 from pgwf_sdk._definition import Step, as_step
-from pgwf_sdk._step_context import StepContext, enter_step, heartbeat_json, leave_step
+from pgwf_sdk._step_context import StepContext, enter_step, heartbeat_json, heartbeat_of, leave_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,11 +133,10 @@ def _executed(order: Order, link: _Link) -> Result | Raised:
     try:
         step = _step(order)
         args, kwargs = _serial.decode(order.arguments, _serial.TAGGED_JSON)
-        heard = order.last_heartbeat
         link.attempt = StepContext(
             attempt=order.attempt,
             call=order.call,
-            last_heartbeat=None if heard is None else _serial.decode(heard.encode(), _serial.TAGGED_JSON),
+            last_heartbeat=heartbeat_of(order.last_heartbeat, order.call),
             beat=link.beat,
         )
         token = enter_step(link.attempt)

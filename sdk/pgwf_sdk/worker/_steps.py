@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from pgwf_sdk import _failure, _serial
+from pgwf_sdk import _failure
 from pgwf_sdk._definition import Step
 from pgwf_sdk._errors import ContextError, SerialisationError, StepTimeoutError
-from pgwf_sdk._step_context import StepContext, enter_step, heartbeat_json, leave_step
+from pgwf_sdk._step_context import StepContext, enter_step, heartbeat_json, heartbeat_of, leave_step
 from pgwf_sdk._telemetry import RunTrace
 from pgwf_sdk._wording import count_words, limit_words
 from pgwf_sdk.replay import CallId, RunStep
@@ -32,8 +32,6 @@ log = logging.getLogger("pgwf_sdk.worker")
 
 HEARTBEAT_SECONDS: Final = 5.0
 """What a step reports is written at most so often; the first report at once."""
-
-_TAGGED: Final = _serial.TAGGED_JSON
 
 
 class StepReturned(Struct, frozen=True):
@@ -117,11 +115,9 @@ class StepAttempt:
     ) -> None:
         self.command = command
         self.number = number
+        call = f"{run_id}{command.id.key}"
         self.context = StepContext(
-            attempt=number,
-            call=f"{run_id}{command.id.key}",
-            last_heartbeat=None if last_heartbeat is None else _serial.decode(last_heartbeat.encode(), _TAGGED),
-            beat=self._beat,
+            attempt=number, call=call, last_heartbeat=heartbeat_of(last_heartbeat, call), beat=self._beat
         )
         self._elapsed = elapsed
         self._trace = trace

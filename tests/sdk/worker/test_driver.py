@@ -156,6 +156,25 @@ def test_a_run_whose_end_is_undecided_ends_with_one_entry() -> None:
     assert [(entry.kind, entry.phase) for entry in last.entries] == [(Kind.RUN, Phase.COMPLETED)]
 
 
+class BrokenPort(StillPort):
+    """A worker that cannot begin a step."""
+
+    def start_step(self, *args: Any, **options: Any) -> Any:
+        raise ValueError("no attempt can be made of this")
+
+
+def test_a_run_whose_step_cannot_even_begin_is_given_back() -> None:
+    port, engine = BrokenPort(), StillEngine()
+    driver = driver_of(port, engine)
+    driver.start()
+    engine.is_busy = False
+
+    driver.asked([RunStep(CallId("", 1, Kind.STEP, "work", 1), step(name="work")(print), (), {})])
+
+    (item,) = port.items
+    assert (item.disposition, item.entries, item.delay) == ("release", [], timedelta(seconds=5))
+
+
 def test_a_transaction_that_has_its_turn_when_nobody_waits_for_it_any_more_is_recorded_and_the_run_goes_on() -> None:
     port, engine = StillPort(), StillEngine()
     driver = driver_of(port, engine)

@@ -346,6 +346,45 @@ def test_what_an_attempt_reported_is_known_to_the_next_one(
     assert db.execute("select count(*) from pgwf_sdk.attempt").fetchone() == (0,)
 
 
+@step(retry=RetryPolicy(initial=timedelta(days=1), max_interval=timedelta(days=1)))
+def report_and_fail() -> object:
+    me = current_step()
+    if me.attempt > 1:
+        return me.last_heartbeat
+    me.heartbeat({"page": 41})
+    raise OSError("the connection broke")
+
+
+@workflow
+def retrying(ctx: Context) -> object:
+    return ctx.step(report_and_fail)
+
+
+@workflow
+async def retrying_async(ctx: AsyncContext) -> object:
+    return await ctx.step(report_and_fail)
+
+
+@pytest.mark.parametrize("definition", [retrying, retrying_async], ids=["plain", "async"])
+def test_a_step_begins_also_when_what_its_last_attempt_reported_cannot_be_read(
+    client: Client, start_worker: StartWorker, db: Connection[Any], definition: Any
+) -> None:
+    first = start_worker(definition)
+    run = client.start(definition())
+    wait_until(
+        lambda: db.execute("select no from pgwf_sdk.attempt where heartbeat is not null").fetchone(), "it failed"
+    )
+    first.worker.stop()
+    first.join()
+    gone = '{"$dataclass":["gone:Page",{"number":41}]}'
+    db.execute("update pgwf_sdk.attempt set heartbeat = %s, next_at = now()", [gone])
+    db.execute("select pgwf.wake_jobs('operator', array(select job_id from pgwf.jobs))")
+
+    start_worker(definition)
+
+    assert run.result(timeout=SOON) is None
+
+
 def test_a_step_that_falls_silent_has_timed_out_and_one_that_reports_has_not(
     client: Client, start_worker: StartWorker
 ) -> None:
