@@ -134,6 +134,7 @@ class StepAttempt:
         self._reported_time = -math.inf
         self._waited_turn: asyncio.Future[Item] | None = None
         self._task: asyncio.Task[None] | None = None
+        log.debug("run %s: %s: attempt %d starts", run_id, command.id.key, number)
 
     def begin(self) -> None:
         """Start. What ends without a wait has been reported when this returns."""
