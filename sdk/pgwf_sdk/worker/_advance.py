@@ -135,9 +135,7 @@ class Item(Struct):
         """True when all it says is one entry, for which there is a shorter call: `pgwf_sdk.append`."""
         if len(self.entries) != 1 or self.disposition != "keep" or self.entries[0].kind in _TELLING:
             return False
-        is_usual = not (self.decides or self.lapsed or self.told)
-        is_alone = not (self.children or self.consumed or self.attempts or self.cancels)
-        return is_usual and is_alone and not (self.tasks or self.attaches)
+        return self.is_plain and not (self.children or self.consumed or self.attempts or self.cancels)
 
     @property
     def payload_bytes(self) -> int:
@@ -146,11 +144,15 @@ class Item(Struct):
         for entry in self.entries:
             if entry.payload is not None:
                 weight += len(entry.payload)
-        for child in self.children:
-            weight += len(child.payload)
-        for task in self.tasks:
-            weight += 0 if "close" in task else len(task["subject"])
+        if self.children or self.tasks:
+            weight += sum(opened_bytes(self.children, self.tasks).values())
         return weight
+
+
+def opened_bytes(children: Sequence[ChildStart], tasks: Sequence[TaskOpening | TaskClosing]) -> dict[str, int]:
+    """How much what is opened weighs, by the key of its call."""
+    weights = {child.key: len(child.payload) for child in children}
+    return weights | {task["key"]: len(task["subject"]) for task in tasks if "close" not in task}
 
 
 class InboxRow(NamedTuple):

@@ -11,7 +11,15 @@ from pgwf_sdk import _failure
 from pgwf_sdk._errors import PgwfError, RunConflictError, RunCycleError, RunNotFoundError
 from pgwf_sdk.replay import AttachRun, CallId, OpenAwakeable, OpenHuman, StartChild
 from pgwf_sdk.replay._child_ids import is_same_chain
-from pgwf_sdk.worker._advance import Attaching, AttemptNote, ChildStart, ItemAnswer, TaskClosing, TaskOpening
+from pgwf_sdk.worker._advance import (
+    Attaching,
+    AttemptNote,
+    ChildStart,
+    ItemAnswer,
+    TaskClosing,
+    TaskOpening,
+    opened_bytes,
+)
 from pgwf_sdk.worker._openings import child_start, task_opening
 from pgwf_sdk.worker._waits import Draft, Resolution, Wait, Waits, draft, opening
 
@@ -79,10 +87,11 @@ class Batch(Struct):
 
         The rest is results and openings. The code knows of neither, so that what it did since may come before them.
         """
-        if len(self.drafts) < 2 or self._weight <= ITEM_BYTES_MAX:
+        if len(self.drafts) < 2:
             return None
-        opens: dict[str, int] = {child.key: len(child.payload) for child in self.children}
-        opens |= {task["key"]: len(task["subject"]) for task in self.tasks if "close" not in task}
+        opens = opened_bytes(self.children, self.tasks)
+        if _weight(self.drafts) + sum(opens.values()) <= ITEM_BYTES_MAX:
+            return None
         kept, rest, payload_bytes = self.drafts[: self.told], Batch(), _weight(self.drafts[: self.told])
         for one in self.news:
             key = one.entry.key
@@ -98,12 +107,6 @@ class Batch(Struct):
         self.tasks, rest.tasks = _parted(self.tasks, [task["key"] in late for task in self.tasks])
         self.attempts, rest.attempts = _parted(self.attempts, [note["key"] in late for note in self.attempts])
         return rest if late else None
-
-    @property
-    def _weight(self) -> int:
-        children = sum(len(child.payload) for child in self.children)
-        tasks = sum(len(task["subject"]) for task in self.tasks if "close" not in task)
-        return _weight(self.drafts) + children + tasks
 
     def entries(self, numbers: Mapping[tuple[str, int], int]) -> list[NewEntry]:
         """What is to be appended, with the user's lines by number."""

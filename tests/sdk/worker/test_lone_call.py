@@ -219,3 +219,40 @@ def test_where_the_server_that_took_over_has_lost_an_entry_none_is_written_after
     assert waited_for == [2, 2]
     entries = "select e.seq from pgwf_journal.entry e join pgwf_sdk.run r using (n) where r.run_id = 'over' order by 1"
     assert [seq for (seq,) in db.execute(entries)] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.usefixtures("stopped_over")
+def test_an_entry_that_an_unheard_try_has_left_is_taken_for_its_own(
+    client: Client, start_worker: StartWorker, db: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The call meets it, writes nothing, and the run goes on from the journal."""
+    start_worker(stopping_over)
+    run = client.start(stopping_over(1))
+    wait_until(lambda: waited_for, "the step runs")
+    db.execute(
+        "insert into pgwf_journal.entry"
+        " (n, seq, call, kind, phase, scope, name, occurrence, payload, encoding, recorded_at, lease_no)"
+        " select l.n, 3, 2, 2, 2, '', 'wait_to_go_on', 1, '3', 1, now(), l.lease_no from pgwf.lease as l"
+    )
+
+    going_on.set()
+
+    assert run.result(timeout=SOON) == 4
+    assert waited_for == [2]
+    assert db.execute("select count(*) from pgwf_journal.entry where name = 'wait_to_go_on'").fetchone() == (1,)
+    assert "refused" not in caplog.text
+
+
+@pytest.mark.usefixtures("stopped_over")
+def test_a_run_whose_lease_is_somebody_else_s_is_dropped_and_nothing_written(
+    client: Client, start_worker: StartWorker, db: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    start_worker(stopping_over)
+    client.start(stopping_over(1))
+    wait_until(lambda: waited_for, "the step runs")
+    db.execute("update pgwf.lease set lease_id = gen_random_uuid()")
+
+    going_on.set()
+
+    wait_until(lambda: "dropped by this worker" in caplog.text, "the run is dropped")
+    assert db.execute("select max(seq) from pgwf_journal.entry").fetchone() == (2,)
